@@ -321,7 +321,8 @@ def _plan(plan: RunPlan) -> dict[str, Figure]:
     exponent = (interval + given["save_s"].value + given["restart_s"].value) / mean
     if exponent > _LARGEST_EXPONENT:
         raise EconomicsError(
-            f"interval_s = {interval:g}, with save and restart, is {exponent:.0f} x mean_interruption_s = {mean:g}: shorten it, such a run never ends"
+            f"interval_s = {interval:g}, with save and restart, is {exponent:.0f} x mean_interruption_s = {mean:g}: "
+            "shorten it, such a run never ends"
         )
     return given
 
