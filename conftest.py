@@ -1,0 +1,3 @@
+"""Loads rankproof's pytest plugin."""
+
+pytest_plugins = ["fixtures.plugin"]
