@@ -1,0 +1,168 @@
+"""A resumed run laid beside the uninterrupted one: at which step it came back, and the first thing that then differs.
+
+Nothing the job says is believed. The state that a resumed process holds before its first step is looked up among the states of the
+control by the digest of its parameters; from there on, step by step and rank by rank, everything that was recorded has to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fixtures.trace import NotSeen, Trace
+
+CAUSES = ("samples", "lr", "rng", "losses", "grad_digest", "optimizer_digest", "buffer_digest", "param_digest")
+"""What is compared, causes before effects: the first that differs is named as the reason of those behind it."""
+
+WORDS = {
+    "samples": "samples",
+    "lr": "learning rate",
+    "rng": "RNG",
+    "losses": "loss",
+    "grad_digest": "gradient",
+    "optimizer_digest": "optimizer state",
+    "buffer_digest": "buffers",
+    "param_digest": "parameters",
+}
+
+State = Mapping[str, Any]
+States = Mapping[int, Mapping[int, State]]
+"""By rank, then step (0: before the first step)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first step (of the control's count) at which a rank's record differs, and all the parts that differ there."""
+
+    step: int
+    rank: int
+    parts: tuple[str, ...]
+    expected: State
+    seen: State
+
+    @property
+    def root(self) -> str:
+        return self.parts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A resumed run against the control, taken to have come back at `step`: how many steps were compared, the first difference, what was
+    not seen.
+    """
+
+    step: int
+    compared: int
+    difference: Difference | None
+    unseen: tuple[str, ...]
+
+
+def states_of(trace: Trace) -> States:
+    """What each rank recorded at each step, in a form in which equal means bit-equal (NaN equals NaN)."""
+    samples = {key: tuple(group["sample"]) for key, group in trace.samples.groupby(["rank", "step"])}
+    found: dict[int, dict[int, State]] = {rank: {0: _start(trace, rank)} for rank in trace.ranks}
+    for row in trace.steps.to_dict("records"):
+        rank, step = int(row["rank"]), int(row["step"])
+        found[rank][step] = {part: _comparable(row.get(part)) for part in CAUSES if part != "samples"} | {
+            "samples": samples.get((rank, step))
+        }
+    return found
+
+
+def steps_restored(control: States, resumed: States, rank: int) -> tuple[int, ...]:
+    """The control's steps (0: its start) whose parameters this rank of the resumed run held before its own first step."""
+    digest = resumed[rank][0].get("param_digest")
+    return tuple(
+        step for step, state in sorted(control.get(rank, {}).items()) if digest is not None and state.get("param_digest") == digest
+    )
+
+
+def compare_from(control: States, resumed: States, step: int) -> Comparison:
+    """Compare every step of the resumed run with the control's, given that it came back at the control's step `step`."""
+    ranks = sorted(set(control) & set(resumed))
+    draws = {rank for rank in ranks if len({state.get("rng") for at, state in control[rank].items() if at}) > 1}
+    steps = sorted({at for rank in ranks for at in resumed[rank] if at and at + step in control[rank]})
+    unseen: set[str] = set()
+    for at in steps:
+        for rank in ranks:
+            expected, seen = control[rank].get(at + step), resumed[rank].get(at)
+            if expected is None or seen is None:
+                continue
+            parts = [part for part in CAUSES if part != "rng" or rank in draws]
+            unseen |= {part for part in parts if expected.get(part) is None or seen.get(part) is None}
+            differing = tuple(part for part in parts if part not in unseen and expected[part] != seen[part])
+            if differing:
+                return Comparison(step, at, Difference(at + step, rank, differing, expected, seen), tuple(sorted(unseen)))
+    return Comparison(step, len(steps), None, tuple(sorted(unseen)))
+
+
+def best_alignment(control: States, resumed: States, candidates: Iterable[int]) -> Comparison:
+    """Of several steps with equal parameters (a learning rate of 0 leaves them be) the one from which the runs agree longest."""
+    compared = [compare_from(control, resumed, step) for step in candidates]
+    return max(compared, key=lambda found: (found.difference is None, found.compared, found.step))
+
+
+def explain(difference: Difference, control: States) -> str:
+    """What differs first, as one clause: the part, and for samples and learning rates in what way."""
+    where = f"step {difference.step} on rank {difference.rank}"
+    if difference.root == "samples":
+        return f"{where}: samples: {_explain_samples(difference, control)}"
+    if difference.root == "lr":
+        return f"{where}: learning rate {_first_number(difference.seen['lr'])} instead of {_first_number(difference.expected['lr'])}"
+    reason = {
+        "rng": "RNG: the random state is not the saved one, so dropout and augmentation draw other numbers",
+        "losses": f"loss {difference.seen['losses']} instead of {difference.expected['losses']} on the same samples",
+        "grad_digest": "gradient: another one from equal samples and an equal loss (gradients accumulated before the save may be lost)",
+        "optimizer_digest": "optimizer state: it is not the control's after the same step",
+        "buffer_digest": "buffers (running statistics) are not the control's",
+        "param_digest": "parameters are not the control's",
+    }[difference.root]
+    also = ", ".join(WORDS[part] for part in difference.parts[1:])
+    return f"{where}: {reason}" + (f" (then also {also})" if also else "")
+
+
+def _explain_samples(difference: Difference, control: States) -> str:
+    seen, mine = difference.seen["samples"], control[difference.rank]
+    same = [step for step, state in sorted(mine.items()) if state.get("samples") == seen]
+    opening = epoch_starts(control)
+    if same and same[0] in opening:
+        return f"the resumed run starts the data again from the epoch's beginning (the batch of step {same[0]} instead of that of step {difference.step})"
+    if same:
+        moved = same[0] - difference.step
+        return f"the resumed run {'repeats' if moved < 0 else 'skips'} data: it takes the batch of step {same[0]}, {abs(moved)} steps {'back' if moved < 0 else 'ahead'}"
+    if sorted(seen) == sorted(difference.expected["samples"]):
+        return "the same samples in another order"
+    known = {sample for states in control.values() for state in states.values() for sample in state.get("samples") or ()}
+    shared = sum(sample in known for sample in seen)
+    return f"another order of the data: no step of the uninterrupted run has this batch ({shared} of its {len(seen)} samples occur in it elsewhere)"
+
+
+def epoch_starts(control: States) -> tuple[int, ...]:
+    """Steps at which the control begins an epoch: step 1, and where samples come round again after all were seen once."""
+    starts, seen = [1], set[str]()
+    for step in sorted({at for states in control.values() for at in states if at}):
+        batch = [sample for states in control.values() for sample in (states.get(step) or {}).get("samples") or ()]
+        if any(sample in seen for sample in batch):
+            starts.append(step)
+            seen = set()
+        seen |= set(batch)
+    return tuple(starts)
+
+
+def _start(trace: Trace, rank: int) -> State:
+    try:
+        return {part: _comparable(value) for part, value in trace.start(rank).items() if part in CAUSES}
+    except NotSeen:
+        return {}
+
+
+def _comparable(value: Any) -> Any:
+    """Lists and floats by their shortest exact decimal form, so that NaN equals NaN; None and NaN cells of absent values stay absent."""
+    if value is None or (isinstance(value, float) and value != value):
+        return None
+    return repr(value) if isinstance(value, list | float) else value
+
+
+def _first_number(listed: str) -> str:
+    return listed.strip("[]").split(",")[0]
