@@ -140,11 +140,15 @@ def test_a_fault_goes_only_where_its_rank_is() -> None:
     asked: list[RunSpec] = []
     declared = declare(lambda audit: None)
     audit = an_audit(declared, "twin")
-    audit.obtain = lambda spec: asked.append(spec) or audit.inconclusive("enough")
 
-    for options in ({"world_size": 1}, {"world_size": 2}, {"world_size": 2, "planted": False}):
+    def remember(spec: RunSpec) -> Any:
+        asked.append(spec)
+        raise Inconclusive("enough")
+
+    audit.obtain = remember
+    for world_size, planted in ((1, True), (2, True), (2, False)):
         with pytest.raises(Inconclusive):
-            audit.run(**options)
+            audit.run(world_size=world_size, planted=planted)
 
     assert [spec.faults for spec in asked] == [(), (TWIN,), ()]
 
