@@ -8,6 +8,7 @@ Audit-wide facts are kept by key (`set_meta`), each a JSON value:
     identity     code_commit dirty job_hash data_hash config_hash suite_version ...
     environment  cores gpus python torch platform host_name ...
     world        world_size world_sizes hosts launcher
+    directory    how the audit directory is called        (kept by create)
     session      started_utc finished_utc complete      (kept by begin_session and finish_session)
 """
 
@@ -123,11 +124,18 @@ class Evidence:
 
 
 def create(path: Path) -> Path:
-    """Make `evidence.sqlite` in the audit directory `path` (or at `path`, if that ends in .sqlite); harmless where it exists."""
+    """Make `evidence.sqlite` in the audit directory `path` (or at `path`, if that ends in .sqlite); harmless where it exists.
+
+    Notes under "directory" how the audit is called from where it was started, for the commands that the page gives.
+    """
     file = _database(path)
     file.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(file, timeout=BUSY_TIMEOUT_S)) as connection:
         connection.executescript("BEGIN IMMEDIATE;" + TABLES + "COMMIT;")
+        folder, here = file.parent.resolve(), Path.cwd()
+        shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+        connection.execute("INSERT OR IGNORE INTO audit VALUES ('directory', ?)", (_dump(shown.as_posix()),))
+        connection.commit()
     return file
 
 
@@ -279,10 +287,15 @@ def _entry(data: Mapping[str, Any]) -> Entry:
 
 
 def _record(row: Sequence[Any]) -> Record:
-    id, backend, part, outcome, finding, fired, runs, started_utc, duration_s = row
-    if outcome not in get_args(Outcome):
-        raise ValueError(f"record {id} [{backend}-{part}] has the unknown outcome {outcome!r}")
+    """A stored record. One that contradicts itself is kept, but counts as broken: it can never pass."""
+    id, backend, part, outcome, stored, fired, runs, started_utc, duration_s = row
+    try:
+        finding = from_json(json.loads(stored))
+        if outcome not in ("crashed", _outcome(finding, False)):
+            raise ValueError(f"its outcome is {outcome!r}, but its finding has accepted={finding.accepted}")
+    except (ValueError, TypeError) as error:
+        outcome, finding = "crashed", Finding(None, explanation=f"The stored record contradicts itself: {error}.")
     return Record(
-        id=id, backend=backend, part=part, outcome=outcome, finding=from_json(json.loads(finding)),
-        fired=None if fired is None else bool(fired), runs=tuple(json.loads(runs)), started_utc=started_utc, duration_s=duration_s,
+        id=id, backend=backend, part=part, outcome=outcome, finding=finding, fired=None if fired is None else bool(fired),
+        runs=tuple(json.loads(runs)), started_utc=started_utc, duration_s=duration_s,
     )  # fmt: skip

@@ -1,0 +1,41 @@
+"""Numbers and comparisons in words, the same on the page, in a reason and in the terminal."""
+
+from __future__ import annotations
+
+import math
+
+COMPARISON = {"at_most": "at most", "at_least": "at least", "equal": "exactly"}
+
+
+def number(value: float | int | str | None, digits: int = 4) -> str:
+    """`value` to four significant digits: 0.8731, 41.2, 1,234, 3.1e-07; whole numbers in full; "not measured" for None."""
+    if value is None:
+        return "not measured"
+    if isinstance(value, str) or not math.isfinite(value):
+        return {"nan": "not a number", "inf": "infinite", "-inf": "minus infinite"}.get(str(value), str(value))
+    size = abs(value)
+    if value == int(value) and size < 1e7:
+        return f"{int(value):,}"
+    if 1e-3 <= size < 1e7:
+        places = max(0, digits - 1 - math.floor(math.log10(size)))
+        text = f"{value:,.{places}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.{digits - 2}e}"
+
+
+def quantity(value: float | int | str | None, unit: str = "") -> str:
+    """A number with its unit; "%" and "x" stand close, other units after a space."""
+    text = number(value)
+    if value is None or not unit:
+        return text
+    return f"{text}{unit}" if unit == "x" else f"{text} {unit}"
+
+
+def requirement(direction: str, bound: float | str | None, unit: str = "") -> str:
+    """What a value had to be, such as "at most 0.1 s"; empty without a bound."""
+    return "" if bound is None else f"{COMPARISON.get(direction, direction)} {quantity(bound, unit)}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """"1 rank", "2 ranks"."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
