@@ -75,7 +75,7 @@ def survives_every_boundary(control: Trace, attempts: Sequence[Attempt], *, ever
     rows = [_row(control, attempt, every, expected) for attempt in attempts]
     bad = [row for row in rows if row["died"] and row["outcome"] not in (*GOOD, "not_seen")]
     unsure = [row for row in rows if not row["died"] or row["outcome"] == "not_seen"]
-    details = {
+    details: dict[str, Any] = {
         "boundaries": [{key: row[key] for key in ("rank", "n", "op", "path", "outcome", "resumed_step", "lost_steps")} for row in rows],
         "existing": existing, "tried": len(rows), "outcomes": dict(sorted(Counter(row["outcome"] for row in rows).items())),
     }  # fmt: skip
@@ -105,9 +105,8 @@ def _row(control: Trace, attempt: Attempt, every: int, expected: States) -> dict
         if died
         else f"the kill never happened ({how_it_ended(attempt.killed)}); the file operations of a save are not the same in every run"
     )
-    outcome, said = ("fresh_start", back.words) if died and lost is not None and back.step == 0 else (back.outcome, said)
     return {
-        "rank": boundary.rank, "n": boundary.n, "op": boundary.op, "path": boundary.path, "outcome": outcome, "resumed_step": back.step,
+        "rank": boundary.rank, "n": boundary.n, "op": boundary.op, "path": boundary.path, "outcome": back.outcome, "resumed_step": back.step,
         "lost_steps": lost, "died": died, "words": boundary.words, "return": said,
     }  # fmt: skip
 
