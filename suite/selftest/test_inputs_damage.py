@@ -135,7 +135,7 @@ def test_cutoff_keeps_what_was_available(source: Path, tmp_path: Path) -> None:
     assert pd.to_datetime(after["known"], utc=True, format="ISO8601").max() == pd.Timestamp(report["cutoff"])
 
 
-@pytest.mark.parametrize("kind", ["input_available_at_event", "input_available_early", "input_altered_value"])
+@pytest.mark.parametrize("kind", ["input_available_at_event", "input_altered_value"])
 def test_planted_fault_is_reported(source: Path, tmp_path: Path, kind: str) -> None:
     """What a twin plants is on top of the damage, changes the file and says so."""
     target = tmp_path / "copy" / source.name
