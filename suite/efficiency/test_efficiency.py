@@ -1,0 +1,88 @@
+"""Criteria on speed: is a step the same work, does it get faster with more ranks, and where does its time go."""
+
+from __future__ import annotations
+
+from fixtures.audit import Audit
+from fixtures.criterion import criterion
+from fixtures.faults import Fault
+from fixtures.trace import Trace
+from suite.efficiency.breakdown import accounted_for
+from suite.efficiency.scaling import Room, scales
+from suite.efficiency.work import same_work
+from suite.equivalence.usable import worlds
+
+REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
+DELAY_MS = 60.0
+
+
+@criterion(
+    "efficiency.same_work",
+    claim="An optimizer step is the same amount of work at every world size: same samples, same number of steps.",
+    twin=Fault("skip_sample", rank=1, step=2),
+    because=r"process \d+ samples in step 2 where one device processes \d+: samples are lost",
+    threshold="exactly one device's samples in every step",
+    assumptions=("The rows of the model's inputs are the samples.",),
+    limitations=("Rows are counted, not their length: padding inside a row is work that is not seen.",),
+    overturned_by="A step that processes another number of samples at some world size.",
+)
+def test_same_work(audit: Audit) -> None:
+    """More ranks share a step's work, they do not multiply it."""
+    padding = audit.job.capabilities.get("padding", "")
+    together = [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]]
+    audit.judge(same_work, audit.run(world_size=1), together, padding=padding if isinstance(padding, str) else "")
+
+
+@criterion(
+    "efficiency.scaling",
+    claim="More ranks make the training faster, each by at least the agreed share of one device's speed.",
+    twin=Fault("sleep", rank=1, ms=DELAY_MS, where="forward"),
+    because=r"rank 1 takes .* ms in forward where the others take",
+    threshold="the bound scaling_efficiency, outside the 95 % interval of interleaved repeats",
+    timed=True,
+    assumptions=("A step has the same global batch at every world size, so its time is the time of the same work.",),
+    limitations=("Medians: what slows fewer than half of the steps (saving, rare stragglers) does not move them.", "One machine, and no more ranks than it has cores or GPUs."),
+    overturned_by="Repeats on a quiet machine whose interval lies on the other side of the bound.",
+)
+def test_scaling(audit: Audit) -> None:
+    """Another rank pays for itself."""
+    room = _room(audit)
+    if reason := room.oversubscribed(audit.world_size):
+        audit.inconclusive(reason)
+    alone, *together = _timed(audit)
+    work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
+    audit.judge(scales, alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
+
+
+@criterion(
+    "efficiency.breakdown",
+    claim="Every rank's step is accounted for, and waiting for input and for communication stay below their agreed shares.",
+    twin=Fault("sleep", ms=DELAY_MS, where="data"),
+    because=r"the bottleneck is data wait",
+    threshold="the bounds data_wait_share and exposed_share; unnamed time at most the smaller of them",
+    timed=True,
+    assumptions=("Time in a phase that runs on the host is the job's time in that phase.",),
+    limitations=("On a GPU, work that is queued and not waited for is counted where the host waits for it.",),
+    overturned_by="A profile of the same step that gives input or communication another share.",
+)
+def test_breakdown(audit: Audit) -> None:
+    """The time of a step goes into computing."""
+    room = _room(audit)
+    if reason := room.oversubscribed(audit.world_size):
+        audit.inconclusive(reason)
+    bounds = {"data_wait_share": audit.targets("data_wait_share"), "exposed_share": audit.targets("exposed_share")}
+    audit.judge(accounted_for, _timed(audit), room=room, **bounds)
+
+
+def _timed(audit: Audit) -> list[list[Trace]]:
+    """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike."""
+    sizes = worlds(audit.world_size)
+    found: dict[int, list[Trace]] = {count: [] for count in sizes}
+    for repeat in range(REPEATS):
+        for count in sizes if repeat % 2 == 0 else sizes[::-1]:
+            found[count].append(audit.run(world_size=count, level="timing", timed=True, repeat=repeat))
+    return list(found.values())
+
+
+def _room(audit: Audit) -> Room:
+    places, what = ("gpus", "GPUs") if audit.backend == "nccl" else ("cores", "cores")
+    return Room(int(audit.environment.get(places, 0)), what)

@@ -1,0 +1,199 @@
+"""Judge: in every epoch each sample is consumed exactly once, whichever rank it falls to.
+
+One device's ledger says what an epoch is; the ranks' ledgers are held against it. What is consumed too often and what is left out are told
+apart, because they have different causes: a missing sampler, seeds that differ between ranks, padding, a rank that skips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fixtures.trace import Trace
+from reports.evidence import Finding
+from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, total
+from suite.equivalence.usable import named, undecided, unusable
+
+
+@dataclass(frozen=True, slots=True)
+class Misuse:
+    """What one world size did otherwise than one device in one epoch (counted from 1). steps: where the ranks spent that epoch."""
+
+    epoch: int
+    steps: tuple[int, ...]
+    expected: Samples
+    surplus: Samples = field(default_factory=Counter)
+    omitted: Samples = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        return sum(self.surplus.values()) + sum(self.omitted.values())
+
+
+def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "") -> Finding:
+    """Judge the ledgers of several world sizes against one device's. padding: the job's declared reason for filling up the last batch."""
+    if reason := unusable([alone, *together], "samples"):
+        return undecided(reason)
+    if not together:
+        return undecided("there is only one device to look at: start with --world-size 2")
+    single = ledger(alone)
+    found = epochs(single)
+    if (times := _multiplicity(single, found)) > 1:
+        return _finding(times, f"one device already consumes every sample {times} times in an epoch: each loader worker reads the whole data set", single)
+    for trace in together:
+        ranks = ledger(trace)
+        wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
+        if wrong:
+            count = sum(misuse.count for misuse in wrong)
+            return _finding(count, f"{named(trace)}: {explain(wrong, ranks)}", ranks, first_epoch=wrong[0].epoch)
+    return _accepted(single, found, together)
+
+
+def misuses(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse]:
+    """Surplus and omissions per epoch.
+
+    Steps of equal size on both sides are compared epoch by epoch over the same steps, which also holds the padded end of an epoch. Where the
+    ranks take other amounts per step, their own sequence is cut into epochs.
+    """
+    made = set(single.steps) & set(ranks.steps)
+    same_size = sum(_rows(single, step) == _rows(ranks, step) for step in made)
+    if 2 * same_size >= len(made) or not found.samples:
+        windows = [tuple(step for step in window if step in made) for window in found.windows]
+        return [_compare(index, window, single.between(window), ranks.between(window)) for index, window in enumerate(windows, 1) if window]
+    return _cut_by_samples(single, found, ranks)
+
+
+def is_padding(misuse: Misuse, ranks: Ledger) -> bool:
+    """Whether the misuse is what filling up the last batch of an epoch does: nothing is left out, and less than one batch is repeated there."""
+    last = ranks.at(misuse.steps[-1])
+    surplus = sum(misuse.surplus.values())
+    return not misuse.omitted and not misuse.surplus - last and not misuse.surplus.keys() - misuse.expected.keys() and surplus < sum(last.values())
+
+
+def explain(wrong: Sequence[Misuse], ranks: Ledger) -> str:
+    """The most telling cause of the misuse, in one sentence."""
+    steps = tuple(sorted({step for misuse in wrong for step in misuse.steps}))
+    surplus, omitted = total(misuse.surplus for misuse in wrong), total(misuse.omitted for misuse in wrong)
+    lost = f", and {_counted(omitted)} of its share {_is(omitted)} never consumed" if omitted else ""
+    if all(is_padding(misuse, ranks) for misuse in wrong):
+        return f'the last batch of epoch {wrong[0].epoch} is filled up with {_counted(wrong[0].surplus)} consumed before; declare it under [capabilities] as padding = "the reason"'
+    if shared := _seen_elsewhere(ranks, wrong):
+        return _explain_shared(ranks, steps, shared, surplus, omitted)
+    if surplus:
+        rank, step = _first_repeat(ranks, surplus, wrong)
+        return f"rank {rank} consumes {_counted(surplus)} twice in epoch {wrong[0].epoch} (first at step {step}){lost}"
+    return f"{_counted(omitted)} of epoch {wrong[0].epoch} {_is(omitted)} never consumed{_short_rank(ranks, steps)}"
+
+
+def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, surplus: Samples, omitted: Samples) -> str:
+    own = sum(ranks.of_rank(shared.rank, steps).values())
+    if 2 * shared.same_step >= shared.rows:
+        what = f"rank {shared.rank} sees rank {shared.other}'s samples: {shared.rows} of its {own} rows are repeated across ranks in the same step"
+        return f"{what} (no distributed sampler, or the stream is not split by rank)"
+    left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
+    return f"rank {shared.rank} draws {shared.rows} of its {own} rows from rank {shared.other}'s share{left}: the ranks shuffle with different seeds"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Surplus rows of a rank that another, lower one consumed too: in the epoch, and in the very same step."""
+
+    rank: int
+    other: int
+    rows: int
+    same_step: int
+
+
+def _seen_elsewhere(ranks: Ledger, wrong: Sequence[Misuse]) -> Shared | None:
+    """The pair of ranks with most surplus in common, if that explains at least half of the surplus."""
+    surplus = sum(sum(misuse.surplus.values()) for misuse in wrong)
+    pairs = [_shared(ranks, wrong, rank, other) for rank in range(1, ranks.world_size) for other in range(rank)]
+    most = max(pairs, key=lambda pair: pair.rows, default=None)
+    enough = most is not None and most.rows > 0 and 2 * most.rows * (ranks.world_size - 1) >= surplus
+    return most if enough else None
+
+
+def _shared(ranks: Ledger, wrong: Sequence[Misuse], rank: int, other: int) -> Shared:
+    rows = same_step = 0
+    for misuse in wrong:
+        both = ranks.of_rank(rank, misuse.steps) & ranks.of_rank(other, misuse.steps)
+        rows += sum(both[sample] for sample in misuse.surplus)
+        together = total(ranks.of_rank(rank, [step]) & ranks.of_rank(other, [step]) for step in misuse.steps)
+        same_step += sum(together[sample] for sample in misuse.surplus)
+    return Shared(rank, other, rows, same_step)
+
+
+def _first_repeat(ranks: Ledger, surplus: Samples, wrong: Sequence[Misuse]) -> tuple[int, int]:
+    """The rank and step at which a surplus sample is consumed more often than the epoch holds it."""
+    for misuse in wrong:
+        seen: Samples = Counter()
+        for step in misuse.steps:
+            for rank, batch in sorted(ranks.by_rank.get(step, {}).items()):
+                seen.update(batch)
+                if any(seen[sample] > misuse.expected[sample] for sample in batch if sample in surplus):
+                    return rank, step
+    return 0, wrong[0].steps[0]
+
+
+def _short_rank(ranks: Ledger, steps: Sequence[int]) -> str:
+    """The first rank whose batch is smaller than its neighbours', in words."""
+    for step in steps:
+        rows = {rank: sum(batch.values()) for rank, batch in sorted(ranks.by_rank.get(step, {}).items())}
+        if rows and min(rows.values()) < max(rows.values()):
+            short = min(rows, key=lambda rank: rows[rank])
+            return f": rank {short} takes {rows[short]} rows at step {step} where another rank takes {max(rows.values())}"
+    return ": no rank takes them (a dropped tail, or a shard that is never read)"
+
+
+def _cut_by_samples(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse]:
+    expected = Counter(single.sequence[: found.samples])
+    step_of = [step for step in ranks.steps for _ in range(_rows(ranks, step))]
+    cuts = range(0, len(ranks.sequence) - found.samples + 1, found.samples)
+    return [
+        _compare(index, tuple(sorted(set(step_of[first : first + found.samples]))), expected, Counter(ranks.sequence[first : first + found.samples]))
+        for index, first in enumerate(cuts, 1)
+    ]
+
+
+def _compare(epoch: int, steps: tuple[int, ...], expected: Samples, seen: Samples) -> Misuse:
+    return Misuse(epoch, steps, expected, seen - expected, expected - seen)
+
+
+def _multiplicity(single: Ledger, found: Epochs) -> int:
+    """How often every sample of one device's first epoch is consumed: 1, unless all of them are repeated alike."""
+    first = Counter(single.sequence[: found.samples or len(single.sequence)])
+    return math.gcd(*first.values())
+
+
+def _accepted(single: Ledger, found: Epochs, together: Sequence[Trace]) -> Finding:
+    rows = len(single.sequence)
+    if not found.samples:
+        repeated = rows - len(set(single.sequence))
+        if repeated > rows // 10:
+            return undecided(f"one device's {rows} samples show no epochs ({repeated} are repeated): sampling with replacement cannot be judged so, declare it under [capabilities]")
+        return undecided(f"the {len(single.steps)} steps end within the first epoch ({rows} samples): raise [job] steps until an epoch border is crossed")
+    if not found.crossed:
+        return undecided(f"the {len(single.steps)} steps cross no epoch border ({found.samples} samples): raise [job] steps")
+    sizes = " and ".join(named(trace) for trace in together)
+    tail = "" if found.tail == "kept" else "; the incomplete last batch of each epoch is dropped at every world size"
+    text = f"{sizes} consume the {found.samples} samples of an epoch exactly once, as one device does, over {rows} rows and {found.whole} whole epoch(s){tail}"
+    return Finding(True, 0, "samples", 0, "at_most", text, samples=rows, power="one sample repeated or left out in one step", details={"epoch_samples": found.samples})
+
+
+def _finding(count: int, explanation: str, judged: Ledger, **details: int) -> Finding:
+    return Finding(False, count, "samples", 0, "at_most", explanation, samples=len(judged.sequence), details=details)
+
+
+def _rows(side: Ledger, step: int) -> int:
+    return sum(side.at(step).values())
+
+
+def _counted(samples: Samples) -> str:
+    count = sum(samples.values())
+    return f"{count} sample" if count == 1 else f"{count} samples"
+
+
+def _is(samples: Samples) -> str:
+    return "is" if sum(samples.values()) == 1 else "are"

@@ -1,0 +1,86 @@
+"""Judge: every optimizer step sees the same samples at every world size, and every epoch visits them in another order.
+
+Equal losses prove nothing unless the samples behind them were equal; and an order that never changes makes every epoch repeat the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fixtures.trace import Trace
+from reports.evidence import Finding
+from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger
+from suite.equivalence.usable import named, undecided, unusable
+
+
+def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str = "", fixed_order: str = "") -> Finding:
+    """Judge the global batches of several world sizes against one device's.
+
+    padding, fixed_order: the job's declared reasons for filling up the last batch of an epoch, and for visiting all epochs in one order.
+    """
+    if reason := unusable([alone, *together], "samples"):
+        return undecided(reason)
+    if not together:
+        return undecided("there is only one device to look at: start with --world-size 2")
+    single = ledger(alone)
+    found = epochs(single)
+    for trace in together:
+        ranks = ledger(trace)
+        different = [step for step in single.steps if not _same(single, ranks, found, step, padding)]
+        if different:
+            return _rejected(len(different), len(single.steps), f"{named(trace)}: {_explain(single, ranks, found, different)}")
+    if not found.crossed:
+        return undecided(f"the same samples in each of {len(single.steps)} steps, but no epoch border is crossed: raise [job] steps so that reshuffling shows")
+    if not fixed_order and repeats_its_order(single, found):
+        return _rejected(1, len(single.steps), _FIXED)
+    sizes = " and ".join(named(trace) for trace in together)
+    order = "all epochs in one declared order" if fixed_order else "a new order in each epoch"
+    text = f"{sizes} take the same samples as one device in each of {len(single.steps)} optimizer steps, {order}"
+    return Finding(True, 0, "steps", 0, "at_most", text, samples=len(single.steps), power="one sample changed in one step")
+
+
+_FIXED = (
+    "every epoch visits the samples in the same order at every world size: the sampler's set_epoch is never called, or the data is not shuffled; "
+    'if that is meant, declare it under [capabilities] as fixed_order = "the reason"'
+)
+
+
+def repeats_its_order(side: Ledger, found: Epochs) -> bool:
+    """Whether the second epoch goes through the samples just as the first did, as far as the run shows it. One batch per epoch has no order."""
+    if not found.crossed or len(found.windows[0]) < 2:
+        return False
+    if side.world_size == 1:
+        first, second = side.sequence[: found.samples], side.sequence[found.samples : 2 * found.samples]
+        return first[: len(second)] == second
+    return all(side.at(one) == side.at(two) for one, two in zip(found.windows[0], found.windows[1], strict=False))
+
+
+def _same(single: Ledger, ranks: Ledger, found: Epochs, step: int, padding: str) -> bool:
+    expected, seen = single.at(step), ranks.at(step)
+    if expected == seen:
+        return True
+    ends_epoch = any(window[-1] == step for window in found.windows[: found.whole])
+    return bool(padding) and ends_epoch and not expected - seen and sum(seen.values()) < 2 * sum(expected.values())
+
+
+def _explain(single: Ledger, ranks: Ledger, found: Epochs, different: Sequence[int]) -> str:
+    step = different[0]
+    expected, seen = single.at(step), ranks.at(step)
+    missing, foreign = sum((expected - seen).values()), sum((seen - expected).values())
+    rows, wanted = sum(seen.values()), sum(expected.values())
+    share = f"{len(different)} of {len(single.steps)} steps differ from one device's"
+    if not rows:
+        return f"step {step} was never made, so the ranks stop before one device does"
+    if rows != wanted:
+        short = f"the global batch of step {step} holds {rows} samples where one device's holds {wanted} ({missing} missing, {foreign} more)"
+        return f"{short}; {share}"
+    if len(found.windows) > 1 and step in found.windows[1][1:2] + found.windows[1][:1] and repeats_its_order(ranks, found):
+        return f"epoch 2 repeats the order of epoch 1 while one device reshuffles: the sampler's set_epoch is never called ({share})"
+    window = next((window for window in found.windows if step in window), ())
+    if missing > wanted // 2 and single.between(window) == ranks.between(window):
+        return f"the epoch holds the same samples in another order, from step {step} on: the order depends on the world size ({share})"
+    return f"in step {step} {missing} of {wanted} samples of the global batch are missing and {foreign} others stand in for them; {share}"
+
+
+def _rejected(count: int, steps: int, explanation: str) -> Finding:
+    return Finding(False, count, "steps", 0, "at_most", explanation, samples=steps)

@@ -1,0 +1,96 @@
+"""Criteria on what is computed from the samples: gradients, losses, parameters."""
+
+from __future__ import annotations
+
+from fixtures.audit import Audit
+from fixtures.criterion import criterion
+from fixtures.faults import Fault
+from fixtures.trace import Trace
+from suite.equivalence.agreement import parameters_agree
+from suite.equivalence.cause import Contributions, contributions
+from suite.equivalence.gradient import gradients_agree
+from suite.equivalence.power import smallest_scale, sweep_steps
+from suite.equivalence.trajectory import losses_agree, own_randomness
+from suite.equivalence.usable import size, unusable, worlds
+
+CONTROLS = 5  # permuted one-device runs; three is the least the envelope takes, five bring its Student factor from 7.0 down to 3.7
+
+
+@criterion(
+    "equivalence.gradient",
+    claim="Every world size computes the gradient that one device computes on the same samples, tensor by tensor.",
+    twin=Fault("scale_gradient", rank=1, factor=1.01),
+    because=r"rank 1's share of the gradient weighs 1\.01 times",
+    threshold="the deviation that one device shows on the same samples in other orders, never more than rounding theory allows",
+    assumptions=("Forced to float64 with dropout off, the job runs the same code path as in its own precision.",),
+    limitations=("Judges the first step of the run in float64; what float32 or bf16 lose is judged by the loss.", "Batch statistics that are not synchronised are rejected: they are another gradient."),
+    overturned_by="A tensor whose float64 gradient, computed by hand on the same samples, differs from what the ranks applied.",
+)
+def test_gradient(audit: Audit) -> None:
+    """The ranks' averaged gradient is one device's."""
+    alone, permuted, together = _runs(audit, "exact", "full")
+    if gradients_agree(alone, permuted, together).accepted is False:
+        audit.judge(gradients_agree, alone, permuted, together, shares={size(trace): _shares(audit, trace) for trace in together})
+    power = _power(audit, alone, permuted) if audit.part == "as_is" and together else ""
+    audit.judge(gradients_agree, alone, permuted, together, power=power)
+
+
+@criterion(
+    "equivalence.loss_trajectory",
+    claim="As the job runs, the loss at every world size follows one device's, step by step, within the job's own noise.",
+    twin=Fault("duplicate_sample", rank=1, step=2),
+    because=r"leaves the noise of permuted one-device runs at step 2: .* its samples differ from one device's from step 2 on",
+    threshold="the envelope of permuted one-device runs, with 1 % designed false alarms",
+    assumptions=("Another order of the same samples shows how rounding grows; it predicts the deviation of other world sizes within a factor of two.",),
+    limitations=("Adam hides a constant factor on all gradients from the loss: equivalence.gradient sees that.", "Where the job is random per sample (dropout) the losses are compared in float64 with dropout off."),
+    overturned_by="A run of the same seed and samples whose loss leaves the envelope at some world size.",
+)
+def test_loss_trajectory(audit: Audit) -> None:
+    """The loss curve does not depend on the world size."""
+    alone, permuted, together = _runs(audit, "as_run", "default")
+    if not unusable([alone, *permuted], "losses") and own_randomness(alone, permuted, "as_run"):
+        audit.judge(losses_agree, *_runs(audit, "exact", "full"), numerics="exact")
+    else:
+        audit.judge(losses_agree, alone, permuted, together)
+
+
+@criterion(
+    "equivalence.ranks_agree",
+    claim="All ranks hold the same parameters before the first step and after every step.",
+    twin=Fault("desync_gradient", rank=1, factor=1.5, from_step=3),
+    because=r"rank 1's parameters differ from rank 0's from step 3 on.* applied another gradient",
+    threshold="0 steps after which two ranks differ",
+    limitations=("Parameters are compared by digest; a sharded model has nothing to compare.",),
+    overturned_by="Two ranks' saved weights that differ in any bit.",
+)
+def test_ranks_agree(audit: Audit) -> None:
+    """There is one model, not one per rank."""
+    audit.judge(parameters_agree, [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]])
+
+
+def _runs(audit: Audit, numerics: str, level: str) -> tuple[Trace, list[Trace], list[Trace]]:
+    """One device, one device in other orders, and the ranks, at one numeric setting."""
+    alone = audit.run(world_size=1, numerics=numerics, level=level)
+    permuted = [audit.run(world_size=1, numerics=numerics, level=level, permute=seed) for seed in range(1, CONTROLS + 1)]
+    return alone, permuted, [audit.run(world_size=count, numerics=numerics, level=level) for count in worlds(audit.world_size)[1:]]
+
+
+def _shares(audit: Audit, whole: Trace) -> Contributions:
+    """Take the gradient apart: run again with one rank's part multiplied by 0, for each rank in turn. Empty where a run shows nothing."""
+    count = size(whole)
+    muted = {
+        rank: audit.run(world_size=count, numerics="exact", level="full", faults=(Fault("scale_gradient", rank=rank, factor=0.0),)) for rank in range(count)
+    }
+    if unusable([whole, *muted.values()], "gradient"):
+        return {}
+    return contributions(whole.gradients(), {rank: trace.gradients() for rank, trace in muted.items()})
+
+
+def _power(audit: Audit, alone: Trace, permuted: list[Trace]) -> str:
+    """The smallest wrong scale of rank 1's gradient that would have been rejected, found by a sweep on the job itself."""
+
+    def deviates(excess: float) -> Trace:
+        fault = Fault("scale_gradient", rank=1, factor=1.0 + excess)
+        return audit.run(world_size=audit.world_size, numerics="exact", level="full", faults=(fault,), planted=False)
+
+    return smallest_scale(alone, permuted, {excess: deviates(excess) for excess in sweep_steps(alone, permuted, deviates)})

@@ -1,0 +1,136 @@
+"""Judge: the loss of every world size follows one device's, step by step, within the noise that the job itself shows.
+
+The noise is measured: one-device runs whose batches are permuted take the same samples in another order, so they deviate by rounding alone, and rounding
+grows with the steps just as it does between world sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fixtures.trace import Trace
+from reports.evidence import Finding
+from reports.statistics import UNIT_ROUNDOFF, Envelope, noise_envelope, reduction_bound
+from suite.equivalence.gradient import another_order
+from suite.equivalence.ledger import epochs, ledger
+from suite.equivalence.usable import named, size, undecided, unusable
+
+Series = NDArray[np.float64]
+
+
+def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], numerics: str = "as_run") -> Finding:
+    """Judge the losses of several world sizes against one device's. permuted: one-device runs on the same samples in other orders."""
+    if reason := unusable([alone, *permuted, *together], "losses"):
+        return undecided(reason)
+    if not together:
+        return undecided("there is only one device to look at: start with --world-size 2")
+    controls = [relative(alone, trace) for trace in permuted if another_order(alone, trace)]
+    if len(controls) < 3:
+        return undecided(
+            "the noise of the loss cannot be measured: the job draws its batches past any DataLoader, so no order of one device's batches could be permuted"
+        )
+    if reason := own_randomness(alone, permuted, numerics):
+        return undecided(reason)
+    length = min(len(series) for series in [*controls, *(relative(alone, trace) for trace in together)])
+    if length < len(_effective(alone, "mean")):
+        return undecided(f"only {length} of {len(_effective(alone, 'mean'))} steps were made at every world size: their losses cannot be compared to the end")
+    envelope = noise_envelope([series[:length] for series in controls], floor=_roundoff(numerics))
+    worst = max(together, key=lambda trace: _peak(relative(alone, trace), envelope))
+    return _finding(alone, worst, envelope, numerics)
+
+
+def own_randomness(alone: Trace, permuted: Sequence[Trace], numerics: str) -> str:
+    """Why this numeric run cannot show equality, or "": the first loss, before any update, must not depend on the samples' order beyond rounding.
+
+    Losses of samples have one sign as a rule, so the bound on reordering their sum has condition 1.
+    """
+    moved = [trace for trace in permuted if another_order(alone, trace)]
+    if not moved:
+        return ""
+    rows = sum(ledger(alone).at(1).values())
+    cap = reduction_bound(max(rows, 2), _roundoff(numerics))
+    largest = max(float(relative(alone, trace)[0]) for trace in moved)
+    if largest <= cap:
+        return ""
+    return (
+        f"the first loss of one device changes by {largest:.2g} with the order of its samples, more than rounding can explain ({cap:.2g}): the job draws random numbers per "
+        "sample (dropout, augmentation) or computes at low precision, so runs differ by design"
+    )
+
+
+def relative(alone: Trace, other: Trace) -> Series:
+    """|loss - one device's loss| at each common step, relative to the larger of that step's loss and the run's median loss."""
+    reference = _effective(alone, "mean")
+    steps = min(len(reference), len(_effective(other, "mean")))
+    reference, seen = reference[:steps], _effective(other, aggregation(alone, other))[:steps]
+    scale = np.maximum(np.abs(reference), np.median(np.abs(reference)))
+    deviation: Series = np.abs(seen - reference) / np.where(scale > 0, scale, 1.0)
+    return np.where(np.isfinite(deviation), deviation, np.finfo(np.float64).max)
+
+
+def aggregation(alone: Trace, other: Trace) -> str:
+    """Whether the ranks' losses are averaged or summed to the global batch's: whichever is nearer in the first step, before any update.
+
+    A job that divides each rank's loss by the global number of samples and sums gradients is as right as one that takes means and averages.
+    """
+    reference = _effective(alone, "mean")[0]
+    return min(("mean", "sum"), key=lambda way: abs(_effective(other, way)[0] - reference))
+
+
+def _effective(trace: Trace, way: str) -> Series:
+    by_step = trace.steps.groupby("step")["loss"]
+    return np.asarray(by_step.mean() if way == "mean" else by_step.sum(), dtype=np.float64)
+
+
+def _finding(alone: Trace, worst: Trace, envelope: Envelope, numerics: str) -> Finding:
+    series = relative(alone, worst)[: len(envelope.bound)]
+    peak = _peak(series, envelope)
+    late, text = _where(series, envelope)
+    text = f"{named(worst)}: {text}" + _hint(alone, worst, late)
+    rate = f"{envelope.false_alarm_rate:.0%} designed false alarms, {envelope.left_out} of {envelope.controls} controls outside the others' envelope"
+    border = "" if epochs(ledger(alone)).crossed else "; no epoch border was crossed"
+    kept = {"steps": list(range(1, len(series) + 1)), "deviation": series, "envelope": envelope.bound}
+    details = {"trajectory": kept, "numerics": numerics, "losses": aggregation(alone, worst), "world_size": size(worst), "false_alarms": rate}
+    numbers = "as the job computes" if numerics == "as_run" else "forced to float64 with dropout off, because as it runs the job is random per sample"
+    bound = envelope.multiple
+    return Finding(
+        peak <= bound, peak, "times the median noise", bound, "at_most", f"{text} ({numbers}; {rate}{border})", samples=envelope.controls,
+        power=f"a loss that is off by {envelope.bound[0]:.1g} of itself in the first step, {envelope.bound[-1]:.1g} in the last", details=details,
+    )  # fmt: skip
+
+
+def _where(series: Series, envelope: Envelope) -> tuple[int, str]:
+    """The first step outside the envelope (0 for none), and the sentence on it."""
+    outside = np.flatnonzero(series > envelope.bound)
+    if not len(outside):
+        at = int(np.argmax(series / envelope.shape))
+        return 0, f"the loss stays within the noise of permuted one-device runs over {len(series)} steps, nearest at step {at + 1} ({series[at]:.2g} of {envelope.bound[at]:.2g})"
+    first = int(outside[0])
+    return first + 1, (
+        f"the loss leaves the noise of permuted one-device runs at step {first + 1}: it deviates by {series[first]:.2g} of its value where noise explains "
+        f"{envelope.bound[first]:.2g}, in {len(outside)} of {len(series)} steps"
+    )
+
+
+def _hint(alone: Trace, worst: Trace, step: int) -> str:
+    """Whether the samples already differ where the loss does: then it is the data, else the computation."""
+    if not step:
+        return ""
+    single, ranks = ledger(alone), ledger(worst)
+    if not single.sequence or not ranks.sequence:
+        return ""
+    other = next((made for made in single.steps if made <= step and single.at(made) != ranks.at(made)), 0)
+    return f"; its samples differ from one device's from step {other} on" if other else "; its samples are those of one device up to there, so the computation differs"
+
+
+def _peak(series: Series, envelope: Envelope) -> float:
+    steps = min(len(series), len(envelope.shape))
+    return float((series[:steps] / envelope.shape[:steps]).max())
+
+
+def _roundoff(numerics: str) -> float:
+    """The loss is recorded from a float32 (or better) tensor as the job runs, from a float64 one where it was forced to."""
+    return UNIT_ROUNDOFF["float64" if numerics == "exact" else "float32"]
