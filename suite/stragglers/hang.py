@@ -63,7 +63,9 @@ def gets_through(trace: Trace, *, job_folder: Path) -> Finding:
 def stall_bound_s(control: Trace) -> float:
     """A stall time that a healthy run of this job never reaches: twice its longest silence, and at least 5 s."""
     stamps = np.sort(
-        np.concatenate([control.steps["t_ns"].to_numpy(dtype=float), [_t_ns(record) for record in control.records if record.get("t_ns")]])
+        np.concatenate(
+            [control.steps["t_ns"].to_numpy(dtype=float), [_t_ns(record) for record in control.records if record.get("t_ns") is not None]]
+        )
     )
     within = float(np.diff(stamps).max()) / NANOSECONDS_PER_S if len(stamps) > 1 else 0.0
     around = float(control.ended.get("wall_s") or 0.0) - (float(stamps[-1] - stamps[0]) / NANOSECONDS_PER_S if len(stamps) else 0.0)
@@ -133,7 +135,7 @@ def _next_collective(trace: Trace, guilty: Standing) -> str:
 
 def _silence_s(trace: Trace) -> float:
     """How long nothing moved before the run was over: its wall time minus what passed up to the last sign of life of any rank."""
-    seen = [_t_ns(record) for record in trace.records if record.get("t_ns")] + list(trace.steps["t_ns"].to_numpy(dtype=float))
+    seen = [_t_ns(record) for record in trace.records if record.get("t_ns") is not None] + list(trace.steps["t_ns"].to_numpy(dtype=float))
     for rank in trace.ranks:
         try:
             seen.append(float(trace.now(rank)["t_ns"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
@@ -18,6 +19,7 @@ FEWEST_STEPS = 12
 OCCASIONAL_COST = 0.05  # of all time: what a rank that is late now and then may cost before it is named
 FEWEST_EVENTS = 3
 CHANCE = 0.01  # that the late steps fall on one rank by luck
+DRAWS = 10_000
 TAKING_TURNS = 2.5  # times the bound: noise alone makes someone the last at every step, so this takes more than being last
 PHASES = ("data_wait_ms", "forward_ms", "backward_ms", "optimizer_ms", "other_ms")
 PHASE_WORDS = {
@@ -104,22 +106,22 @@ def occasionally_late(late: Lateness, bound: float) -> Blame | None:
     """The rank on which far more of the very late steps fall than luck would put there, and that cost more than a twentieth of all time."""
     step_ms = float(np.median(late.step_ms))
     limit = max(bound * step_ms, 4.0 * float(np.median(late.spread_ms)))
-    events = late.late_ms > limit
-    counts = events.sum(axis=0)
-    column = int(np.argmax(counts))
-    cost = float(late.late_ms[events[:, column], column].sum() / late.step_ms.sum())
+    last, delay_ms = late.late_ms.argmax(axis=1), late.late_ms.max(axis=1)
+    owners, delays = last[delay_ms > limit], delay_ms[delay_ms > limit]
+    cost = np.bincount(owners, weights=delays, minlength=len(late.ranks)) / late.step_ms.sum()
+    column = int(np.argmax(cost))
+    events = int((owners == column).sum())
     if (
-        counts[column] < FEWEST_EVENTS
-        or cost < OCCASIONAL_COST
-        or not _beyond_luck(int(counts[column]), int(counts.sum()), len(late.ranks))
+        events < FEWEST_EVENTS
+        or cost[column] < OCCASIONAL_COST
+        or _by_luck(delays, float(cost[column] * late.step_ms.sum()), len(late.ranks)) > CHANCE
     ):
         return None
-    every = late.steps / counts[column]
     words = (
-        f"rank {late.ranks[column]} makes the others wait now and then: in {counts[column]} of {late.steps} steps (about one in {every:.0f}) it is "
-        f"{np.median(late.late_ms[events[:, column], column]):.1f} ms late, {cost:.0%} of all time; the other ranks are in {int(counts.sum() - counts[column])}"
+        f"rank {late.ranks[column]} makes the others wait now and then: in {events} of {late.steps} steps (about one in {late.steps / events:.0f}) it is "
+        f"{np.median(delays[owners == column]):.1f} ms late, {cost[column]:.0%} of all time; the other ranks are in {len(owners) - events} steps"
     )
-    return Blame((late.ranks[column],), cost, words)
+    return Blame((late.ranks[column],), float(cost[column]), words)
 
 
 def taking_turns(late: Lateness, bound: float) -> Blame | None:
@@ -135,13 +137,14 @@ def taking_turns(late: Lateness, bound: float) -> Blame | None:
     return Blame(tuple(late.ranks[column] for column in turns), median / step_ms, words)
 
 
-def _beyond_luck(mine: int, all_events: int, ranks: int) -> bool:
-    """Whether `mine` of `all_events` late steps on one rank is less likely than one in a hundred when each rank is as likely (any rank
-    may be it).
+def _by_luck(delays_ms: NDArray[np.float64], total_ms: float, ranks: int) -> float:
+    """How often some rank collects `total_ms` or more when each delay falls on any rank alike (a permutation test: one huge delay proves
+    nothing).
     """
-    from scipy.stats import binom
-
-    return bool(ranks * binom.sf(mine - 1, all_events, 1.0 / ranks) < CHANCE)
+    draw = np.random.default_rng(0)
+    owners = draw.integers(0, ranks, (DRAWS, len(delays_ms)))
+    most = np.max([(delays_ms * (owners == rank)).sum(axis=1) for rank in range(ranks)], axis=0)
+    return float(np.mean(most >= total_ms * (1 - 1e-9)))
 
 
 def _where(traces: Sequence[Trace], rank: int, late: Lateness) -> str:
