@@ -238,11 +238,11 @@ def _boundaries(torn: bool) -> list[dict[str, Any]]:
             outcome: str
             resumed: int | None
             lost: int
-            outcome, resumed, lost = ("newest", 12, 0) if n > 22 else ("previous", 6, 6)
+            outcome, resumed, lost = ("resumed_newest", 12, 0) if n > 22 else ("resumed_previous", 6, 6)
             if torn and rank == 0 and n in (11, 12, 13):
-                outcome, resumed, lost = ("torn mix", 12, 0) if n == 12 else ("fresh start", 0, 12)
+                outcome, resumed, lost = ("torn", 12, 0) if n == 12 else ("fresh_start", 0, 12)
             if torn and rank == 1 and n == 20:
-                outcome, resumed, lost = "loud failure", None, 12
+                outcome, resumed, lost = "loud_failure", None, 12
             op = ops[(n - 1) % len(ops)]
             found.append({"rank": rank, "n": n, "op": op, "path": f"checkpoints/step12.tmp/rank{rank}.pt", "outcome": outcome, "resumed_step": resumed, "lost_steps": lost})
     return found  # fmt: skip

@@ -1,0 +1,49 @@
+"""From evidence to decision to files: what is called when an audit ends, and whenever its page is written again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reports.audit_json import audit_json, dumped
+from reports.decide import Decision, load_policy, rule
+from reports.evidence import load
+from reports.policy import check_waivers
+from reports.verdicts import rulings
+
+
+def finish(audit_dir: Path, policy_path: Path | None = None, now: datetime | None = None) -> Decision:
+    """Decide on the evidence in `audit_dir` and write audit.json and audit.html, each whole or not at all.
+
+    now: the time of judging, by default the present; it matters only to whether evidence is stale and waivers have expired.
+    Raises EvidenceError and PolicyError, each one sentence; the files are then left as they were.
+    """
+    from reports.page import render_page
+
+    evidence, policy, moment = load(audit_dir), load_policy(policy_path), now or datetime.now(UTC)
+    check_waivers(policy, evidence.catalogue, moment)
+    judged = rulings(evidence, policy.waivers)
+    decision = rule(evidence, judged, policy, moment)
+    audit = audit_json(evidence, judged, decision, policy)
+    text = dumped(audit)
+    page = render_page(audit, text)
+    _write_whole(audit_dir / "audit.json", text)
+    _write_whole(audit_dir / "audit.html", page)
+    return decision
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write beside `path`, sync, rename: a reader sees the old file or the new one, whatever happens in between."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
