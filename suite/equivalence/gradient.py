@@ -22,6 +22,7 @@ from suite.equivalence.ledger import ledger
 from suite.equivalence.usable import named, size, undecided, unusable
 
 Gradient = Mapping[str, NDArray[np.float64]]
+SMALL_TENSOR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +84,21 @@ def noise_of(alone: Trace, permuted: Sequence[Trace]) -> Noise:
 
 def deviation(alone: Trace, other: Trace) -> tuple[str, float]:
     """The tensor that deviates most, over all ranks, and by how much of its norm."""
-    every = [item for rank in range(size(other)) for item in deviations(alone.gradients(), other.gradients(rank), _roundoff(alone)).items()]
+    every = [item for rank in range(size(other)) for item in deviations(alone.gradients(), other.gradients(rank)).items()]
     return max(every, key=lambda item: item[1])
 
 
-def deviations(reference: Gradient, other: Gradient, roundoff: float) -> dict[str, float]:
+def deviations(reference: Gradient, other: Gradient) -> dict[str, float]:
     """|other - reference| / |reference| per tensor, in the 2-norm; infinite for a tensor that is missing or not finite.
 
-    A tensor whose gradient is zero but for rounding (a bias that a softmax ignores) is measured against the whole gradient instead, at half of
-    the digits: its own norm is noise.
+    A tensor whose norm is below a thousandth of the whole gradient's is measured against that thousandth: a gradient that is zero but for
+    rounding (a bias that a softmax ignores) consists of the rounding errors of much larger terms, and its own norm says nothing.
     """
     whole = math.sqrt(sum(float(np.vdot(value, value)) for value in reference.values()))
     found = {}
     for name, value in reference.items():
         difference = float(np.linalg.norm(other[name] - value)) if name in other and other[name].shape == value.shape else math.inf
-        scale = max(float(np.linalg.norm(value)), math.sqrt(roundoff) * whole)
+        scale = max(float(np.linalg.norm(value)), SMALL_TENSOR * whole)
         found[name] = difference / scale if math.isfinite(difference) and scale > 0 else (0.0 if difference == 0 else math.inf)
     return found
 
@@ -110,8 +111,7 @@ def another_order(alone: Trace, other: Trace) -> bool:
 
 def table(alone: Trace, together: Sequence[Trace], rows: int = 8) -> dict[str, list[object]]:
     """The tensors that deviate most, one column per world size, for the page."""
-    roundoff = _roundoff(alone)
-    by_size = {size(trace): deviations(alone.gradients(), trace.gradients(), roundoff) for trace in together}
+    by_size = {size(trace): deviations(alone.gradients(), trace.gradients()) for trace in together}
     worst = sorted(next(iter(by_size.values())), key=lambda name: -max(found[name] for found in by_size.values()))[:rows]
     return {"columns": ["tensor", *(f"{count} ranks" for count in by_size)], "rows": [[name, *(found[name] for found in by_size.values())] for name in worst]}
 

@@ -34,6 +34,8 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         )
     if reason := own_randomness(alone, permuted, numerics):
         return undecided(reason)
+    if not all(np.isfinite(series).all() for series in controls):
+        return undecided("one device's own loss is not a finite number in every step, so there is nothing to compare with")
     length = min(len(series) for series in [*controls, *(relative(alone, trace) for trace in together)])
     if length < len(_effective(alone, "mean")):
         return undecided(f"only {length} of {len(_effective(alone, 'mean'))} steps were made at every world size: their losses cannot be compared to the end")
@@ -68,7 +70,7 @@ def relative(alone: Trace, other: Trace) -> Series:
     reference, seen = reference[:steps], _effective(other, aggregation(alone, other))[:steps]
     scale = np.maximum(np.abs(reference), np.median(np.abs(reference)))
     deviation: Series = np.abs(seen - reference) / np.where(scale > 0, scale, 1.0)
-    return np.where(np.isfinite(deviation), deviation, np.finfo(np.float64).max)
+    return np.where(np.isfinite(deviation), deviation, np.inf)
 
 
 def aggregation(alone: Trace, other: Trace) -> str:
