@@ -1,0 +1,338 @@
+"""Checkpoints that are either whole or not there.
+
+    checkpoints/
+      step_00000012/                 complete: it has its final name
+        model.pt optimizer.pt ...    state that all ranks share, written by rank 0
+        rank0.pt rank1.pt            state of one rank (its random generators), written by that rank
+        manifest.json                step, world size, identity, and sha256 and size of every other file
+      step_00000018.tmp-5f0c9a1e/    being written, or left by a run that was killed: never read, removed after the next save
+
+A save writes into the .tmp directory, syncs every file and the directory, renames it once to its final name and syncs the parent. Before
+the rename nothing is advertised, after it everything is. No rank goes on until all know how it went; what fails on one rank fails on all.
+A restore takes the newest checkpoint whose every file has its recorded hash, and says which it passed over and why.
+
+World size may change between save and restore: shared state fits any world. A rank that was in the saved world gets its own part back,
+a rank beyond it gets None and seeds itself; parts of ranks that are no more are left alone.
+
+torch.distributed.checkpoint is not used here: its format serves state that is sharded over ranks, this state is replicated. Its own
+commit is not enough either way (in one directory, `finish` removes the old .metadata before it renames the new one, and syncs no
+directory). A sharded job writes DCP files inside the same .tmp directory and publishes them with the same manifest and rename.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workloads.group import agree, gather
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_PUBLISHED = re.compile(r"step_(\d{8})")
+_LEFTOVER = re.compile(r"step_\d{8}\.(tmp|old|damaged)-[0-9a-f]{8}")
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be saved or restored; the message names the path and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was on disk: `shared` by part name, `own` this rank's part (None where the saved world had no such rank)."""
+
+    path: Path
+    step: int
+    world_size: int
+    identity: dict[str, str]
+    shared: dict[str, Any]
+    own: Any
+
+
+def save(directory: Path, step: int, shared: Mapping[str, Any], own: Any, *, identity: Mapping[str, str], keep: int = 2) -> None:
+    """Publish the state after `step`. Every rank calls it with its own part; `shared` is written by rank 0.
+
+    Saving a step that is already there and whole changes nothing. Afterwards the newest `keep` whole checkpoints remain.
+    Raises GroupFailure on every rank if any rank fails.
+    """
+    ranks = gather(None)
+    rank, world_size = _rank(), len(ranks)
+    plan = gather(_attempt(lambda: _begin(directory, step)) if rank == 0 else None)[0]
+    assert plan is not None
+    agree(plan.error if rank == 0 else None)
+    unfinished = plan.result
+    if unfinished is None:
+        return
+    written = _attempt(lambda: _write_parts(unfinished, _parts(rank, shared, own)))
+    agree(written.error)
+    everything: dict[str, dict[str, Any]] = {}
+    for files in gather(written.result):
+        everything |= files or {}
+    published = _Attempt(None, None)
+    if rank == 0:
+        content = {"format": FORMAT, "step": step, "world_size": world_size, "identity": dict(identity), "files": everything}
+        published = _attempt(lambda: _publish(unfinished, directory / _name(step), content))
+    agree(published.error)
+    if rank == 0:
+        _tidy(directory, keep)
+
+
+def restore(directory: Path, say: Callable[[str], None] = print) -> Restored | None:
+    """The newest whole checkpoint, or None if none was ever published. Every rank calls it; rank 0 says what happened.
+
+    Raises GroupFailure on every rank when there are checkpoints but none is whole, or when a rank cannot read its part.
+    """
+    rank = _rank()
+    choice = gather(_attempt(lambda: _choose(directory)) if rank == 0 else None)[0]
+    assert choice is not None
+    agree(choice.error if rank == 0 else None)
+    name, passed_over = choice.result
+    if rank == 0:
+        for said in passed_over:
+            say(f"{said}: falling back to {'step ' + str(int(name[5:])) if name else 'an older one'}")
+    if name is None:
+        if rank == 0:
+            say("no complete checkpoint: starting from step 0")
+        return None
+    loaded = _attempt(lambda: _load(directory / name, rank))
+    agree(loaded.error)
+    if rank == 0:
+        say(f"resumed from step {loaded.result.step}")
+    return loaded.result
+
+
+def has_checkpoints(directory: Path) -> bool:
+    """Whether anything was ever published here, whole or damaged."""
+    return bool(_published(directory))
+
+
+# ---- the random generators, the part of the state that each rank has for itself
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of Python's, numpy's and torch's generators (and the device's), in types that load without running code."""
+    kind, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, internal, gauss_next = random.getstate()
+    state: dict[str, Any] = {
+        "python": [version, list(internal), gauss_next],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), int(place), int(has_gauss), float(gauss)],
+        "torch": torch.get_rng_state(),
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Put back what `random_state` returned; a CUDA state is ignored where the run went on without that device."""
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+    kind, keys, place, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), place, has_gauss, gauss))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+def seed_rank(seed: int, rank: int, step: int = 0) -> None:
+    """Seed all generators from (seed, rank, step): ranks draw different numbers, and a rank that joins at `step` repeats none of step 0."""
+    words = [int(word) for word in np.random.SeedSequence([seed, rank, step]).generate_state(3)]
+    random.seed(words[0])
+    np.random.seed(words[1])
+    torch.manual_seed(words[2])
+
+
+# ---- one rank's steps of a save; everything below runs without a collective
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    result: Any
+    error: str | None
+
+
+def _attempt(work: Callable[[], Any]) -> _Attempt:
+    """The result, or the error as a sentence, so that it can be told to the other ranks before any stops."""
+    try:
+        return _Attempt(work(), None)
+    except (OSError, CheckpointError) as error:
+        return _Attempt(None, f"checkpoint: {error}; free space or correct the path, then start again with --resume")
+
+
+def _rank() -> int:
+    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+def _name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
+def _parts(rank: int, shared: Mapping[str, Any], own: Any) -> dict[str, Any]:
+    parts = {f"rank{rank}.pt": own}
+    if rank == 0:
+        parts |= {f"{name}.pt": value for name, value in shared.items()}
+    return parts
+
+
+def _begin(directory: Path, step: int) -> Path | None:
+    """A new .tmp directory, or None if this step is already there and whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if (directory / _name(step)).exists() and _fault(directory / _name(step)) is None:
+        return None
+    unfinished = directory / f"{_name(step)}.tmp-{os.urandom(4).hex()}"
+    os.mkdir(unfinished)
+    return unfinished
+
+
+def _write_parts(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Write and sync this rank's files; returns name -> {sha256, bytes}. One part at a time is held in memory as it will be on disk."""
+    written = {}
+    for name, value in sorted(parts.items()):
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
+        data = buffer.getbuffer()
+        _write(folder / name, data)
+        written[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return written
+
+
+def _write(path: Path, data: bytes | memoryview) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _publish(unfinished: Path, final: Path, content: dict[str, Any]) -> None:
+    """Manifest, sync, one rename, sync. A damaged directory of the same name is moved aside first: it was no checkpoint."""
+    _write(unfinished / MANIFEST, json.dumps(content | {"sha256": _digest(content)}, indent=1, sort_keys=True).encode())
+    _sync_directory(unfinished)
+    if final.exists():
+        os.rename(final, final.with_name(f"{final.name}.damaged-{os.urandom(4).hex()}"))
+    os.rename(unfinished, final)
+    _sync_directory(final.parent)
+    _sync_directory(final.parent.parent)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _published(directory: Path) -> list[str]:
+    """Names of published checkpoints, newest first."""
+    if not directory.is_dir():
+        return []
+    return sorted((entry.name for entry in directory.iterdir() if _PUBLISHED.fullmatch(entry.name)), reverse=True)
+
+
+def _choose(directory: Path) -> tuple[str | None, list[str]]:
+    """The newest whole checkpoint's name, and a sentence for each newer one that is damaged."""
+    passed_over = []
+    for name in _published(directory):
+        fault = _fault(directory / name)
+        if fault is None:
+            return name, passed_over
+        passed_over.append(f"checkpoint {name} is damaged ({fault})")
+    if passed_over:
+        raise CheckpointError(f"no checkpoint in {directory} is whole ({'; '.join(passed_over)}); move the directory away to start from step 0")
+    return None, passed_over
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """The verified manifest. Raises CheckpointError."""
+    try:
+        content = json.loads((path / MANIFEST).read_bytes())
+        claimed = content.pop("sha256")
+        whole = claimed == _digest(content) and content["format"] == FORMAT and _name(content["step"]) == path.name
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{MANIFEST} cannot be read: {type(error).__name__} {error}") from error
+    if not whole:
+        raise CheckpointError(f"{MANIFEST} does not match its own hash, its format or its step")
+    found: dict[str, Any] = content
+    return found
+
+
+def _read(path: Path, name: str, expected: Mapping[str, Any]) -> bytes:
+    """The bytes of a file, verified. Raises CheckpointError."""
+    try:
+        data = (path / name).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be read: {error.strerror}") from error
+    if len(data) != expected["bytes"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
+        raise CheckpointError(f"{name} has {len(data)} bytes or a content other than its manifest says")
+    return data
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a published checkpoint, None if it is whole."""
+    try:
+        for name, expected in _manifest(path)["files"].items():
+            _read(path, name, expected)
+    except CheckpointError as error:
+        return str(error)
+    return None
+
+
+def _load(path: Path, rank: int) -> Restored:
+    """Every part is verified as it is read, and loaded without running code."""
+    content = _manifest(path)
+    shared, own = {}, None
+    for name, expected in sorted(content["files"].items()):
+        is_rank_part = re.fullmatch(r"rank\d+\.pt", name) is not None
+        if is_rank_part and name != f"rank{rank}.pt":
+            continue
+        value = torch.load(io.BytesIO(_read(path, name, expected)), map_location="cpu", weights_only=True)
+        if is_rank_part:
+            own = value
+        else:
+            shared[name.removesuffix(".pt")] = value
+    return Restored(path, content["step"], content["world_size"], content["identity"], shared, own)
+
+
+def _tidy(directory: Path, keep: int) -> None:
+    """Remove what is older than the newest `keep` whole checkpoints, and leftovers. What cannot be removed is said, and stays.
+
+    Wholeness is read from disk, not assumed: were the newer ones damaged, the last whole one would not be counted away.
+    """
+    whole = 0
+    for name in _published(directory):
+        if whole >= max(1, keep):
+            _remove(directory / name)
+        elif _fault(directory / name) is None:
+            whole += 1
+    for entry in sorted(directory.iterdir()):
+        if _LEFTOVER.fullmatch(entry.name):
+            _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    """Rename away first: a half-removed checkpoint must never have a checkpoint's name."""
+    try:
+        if _PUBLISHED.fullmatch(path.name):
+            gone = path.with_name(f"{path.name}.old-{os.urandom(4).hex()}")
+            os.rename(path, gone)
+            _sync_directory(path.parent)
+            path = gone
+        for file in sorted(path.iterdir()):
+            os.unlink(file)
+        os.rmdir(path)
+    except OSError as error:
+        print(f"checkpoint: {path} could not be removed ({error.strerror}); it is never read, remove it by hand", flush=True)
