@@ -39,9 +39,9 @@ def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> F
 
 
 def compared_parts(back: Return) -> str:
-    """What was equal, and what could not be compared, in words."""
+    """What was equal, and what was not compared because the job does not show or does not use it, in words."""
     seen = ", ".join(WORDS[part] for part in CAUSES if part not in back.unseen)
-    return seen + (f" (not seen: {', '.join(WORDS[part] for part in back.unseen)})" if back.unseen else "")
+    return seen + (f" (not compared: {', '.join(WORDS[part] for part in back.unseen)})" if back.unseen else "")
 
 
 def timeline(killed: Trace, resumed: Trace, back: Return) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.recovery.alignment import WORDS, States, explain, states_of
+from suite.recovery.alignment import WORDS, States, draws_at_most_steps, explain, states_of
 from suite.recovery.alignment import compare_from as compare
 from suite.recovery.ends import how_it_ended
 from suite.recovery.returns import come_back
@@ -89,8 +89,8 @@ def _parts_compared(control: Trace, wanted: States, checkpoints: Sequence[Restor
         "parameters",
         *(WORDS[part] if part != "samples" else "data position (next samples)" for part in FIRST_STEP_PARTS if part not in unseen),
     ]
-    draws = len(set(control.steps["rng"])) > len(control.ranks)
-    return ", ".join(parts) + ("" if draws else "; the job draws no random number between steps, so its RNG could not matter")
+    draws = any(draws_at_most_steps(states) for states in wanted.values())
+    return ", ".join(parts) + ("" if draws else "; the job draws no random numbers in its steps, so its RNG could not matter")
 
 
 def _power(control: Trace, wanted: States, saved_step: int, forgotten: Mapping[str, Trace]) -> str:

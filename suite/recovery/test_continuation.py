@@ -20,7 +20,10 @@ from suite.recovery.continuation import continues
         "the machine that resumes is like the one that failed (same number of ranks, same library versions), so equal means bit-equal",
         "a kill is SIGKILL to one rank; the launcher then ends the others",
     ),
-    limitations=("one kill, in the middle of an interval between checkpoints", "RNG is compared where the job draws from it between steps"),
+    limitations=(
+        "one kill, in the middle of an interval between checkpoints",
+        "RNG is compared where the job draws from it in at least half of its steps",
+    ),
     overturned_by="a kill at another step, another world size or another device after which a later step differs",
 )
 def test_continuation(audit: Audit) -> None:
