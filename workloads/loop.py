@@ -53,7 +53,7 @@ def replicated(model: nn.Module, place: Place) -> nn.Module:
         return model
     devices = [place.device.index] if place.device.type == "cuda" else None
     return DistributedDataParallel(
-        model, device_ids=devices, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=True, broadcast_buffers=False
+        model, device_ids=devices, bucket_cap_mb=BUCKET_MB, gradient_as_bucket_view=True, find_unused_parameters=True
     )
 
 

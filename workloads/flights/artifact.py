@@ -15,9 +15,10 @@ import torch
 
 from workloads.flights.inputs import CATEGORIES, FEATURES
 from workloads.flights.model import FlightModel, Shape
+from workloads.flights.schema import MalformedInput
 
 
-class ArtifactError(RuntimeError):
+class ArtifactError(MalformedInput):
     """A model file that cannot be used; the message names the path and the fix."""
 
 
