@@ -127,10 +127,10 @@ def rotate(x_bhtd: Tensor, turn_td: tuple[Tensor, Tensor]) -> Tensor:
     return torch.cat((low * cosine - high * sine, high * cosine + low * sine), dim=-1).type_as(x_bhtd)
 
 
-def next_token_loss(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:
-    """Mean nats per token, computed in the default dtype even where the model ran in bfloat16."""
+def token_losses(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:
+    """Nats of each predicted token (B, T), computed in the default dtype even where the model ran in bfloat16."""
     wide = logits_btv.flatten(0, 1).to(torch.get_default_dtype())
-    return functional.cross_entropy(wide, targets_bt.flatten())
+    return functional.cross_entropy(wide, targets_bt.flatten(), reduction="none").view(targets_bt.shape)
 
 
 def parameter_count(model: nn.Module) -> int:

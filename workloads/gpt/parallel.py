@@ -1,54 +1,62 @@
 """One model on many ranks: DDP or FSDP2, and the whole (unsharded) state that a checkpoint holds at any world size."""
 
+from __future__ import annotations
+
+import contextlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from model import GPT
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads.gpt.model import GPT
+from workloads.group import Place
+from workloads.loop import replicated
+
 PARALLEL = ("ddp", "fsdp2")
 
 
-def spread(model: GPT, parallel: str, world_size: int, *, bf16: bool) -> nn.Module:
-    """The model as all ranks train it; one rank alone with DDP trains the bare model. Every rank must pass the same weights.
+@contextlib.contextmanager
+def group_of_one(place: Place, parallel: str) -> Iterator[None]:
+    """FSDP2 needs a process group on a single rank too, so that one rank computes by the same rules as many; elsewhere this does nothing."""
+    if place.world_size > 1 or parallel != "fsdp2":
+        yield
+        return
+    backend = "nccl" if place.device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
-    FSDP2 shards block by block; in bfloat16 it gathers half as many bytes and still reduces gradients in float32.
+
+def spread(model: GPT, parallel: str, place: Place, *, bf16: bool) -> nn.Module:
+    """The model as all ranks train it. Every rank must pass the same weights.
+
+    FSDP2 shards block by block; in bfloat16 it gathers half as many bytes and still reduces gradients in the weights' dtype. It reduces
+    after every micro-batch: keeping whole gradients until the last one would undo what sharding saves.
     """
-    device = next(model.parameters()).device
     if parallel == "ddp":
-        return DistributedDataParallel(model, gradient_as_bucket_view=True) if world_size > 1 else model
-    mesh = init_device_mesh(device.type, (world_size,))
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, output_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
+        return replicated(model, place)
+    mesh = init_device_mesh(place.device.type, (place.world_size,))
+    wide = torch.get_default_dtype()
+    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=wide, output_dtype=wide) if bf16 else MixedPrecisionPolicy()
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
 
 
-def numerics(model: nn.Module, *, bf16: bool) -> AbstractContextManager[Any]:
+def numerics(model: nn.Module, *, bf16: bool) -> contextlib.AbstractContextManager[Any]:
     """Where the forward pass runs: under bfloat16 autocast if asked, unless FSDP2 casts by its own policy."""
     if not bf16 or isinstance(model, FSDPModule):
-        return nullcontext()
+        return contextlib.nullcontext()
     return torch.autocast(next(model.parameters()).device.type, torch.bfloat16)
-
-
-@contextmanager
-def reduce_gradients(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """Backward inside reduces gradients over the ranks only if wanted: the last micro-batch of a step alone needs it."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(wanted)
-        yield
-    elif isinstance(model, DistributedDataParallel) and not wanted:
-        with model.no_sync():
-            yield
-    else:
-        yield
 
 
 def whole_model_state(model: nn.Module) -> dict[str, Tensor]:
