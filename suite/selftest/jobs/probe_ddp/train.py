@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--crash-at", type=int, default=0)
     parser.add_argument("--pickle-model", action="store_true")
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--dropout", type=float, default=0.1)
     given = parser.parse_args()
     dist.init_process_group("gloo")
@@ -33,6 +34,15 @@ def main() -> None:
     loader = DataLoader(data, batch_size=16 // world_size // given.accumulate, sampler=sampler, num_workers=given.workers)
     step = micro = 0
     epoch = 0
+    latest = os.path.join(given.out, "checkpoints", "latest")
+    if given.resume and os.path.exists(latest):
+        with open(latest) as file:
+            state = torch.load(os.path.join(given.out, "checkpoints", f"step{file.read()}.pt"), weights_only=False)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        torch.set_rng_state(state["rng"])
+        step = state["step"]
     while step < given.steps:
         sampler.set_epoch(epoch)
         epoch += 1
@@ -53,7 +63,7 @@ def main() -> None:
             if given.crash_at == step:
                 raise RuntimeError(f"planned crash in step {step}")
             if rank == 0 and step % 2 == 0:
-                save(model, optimizer, step, given.out)
+                save(model, optimizer, schedule, step, given.out)
             if step == given.steps:
                 break
     print("parameters", torch.cat([p.detach().reshape(-1) for p in model.parameters()]).sum().item().hex())
@@ -63,11 +73,13 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-def save(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, out: str) -> None:
+def save(model: nn.Module, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LambdaLR, step: int, out: str) -> None:
     folder = os.path.join(out, "checkpoints")
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"step{step}.pt")
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path + ".tmp")
+    state = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    saved = {name: part.state_dict() for name, part in state.items()}
+    torch.save({**saved, "rng": torch.get_rng_state(), "step": step}, path + ".tmp")
     os.replace(path + ".tmp", path)
     with open(os.path.join(folder, "latest"), "w") as file:
         file.write(str(step))
