@@ -1,28 +1,14 @@
 """The token source of the gpt job: its entropy against hand calculations, and its draws against its probabilities."""
 
 import math
-import sys
-from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "workloads" / "gpt"
+from workloads.gpt import source
 
 
-@pytest.fixture(scope="module")
-def source() -> Iterator[ModuleType]:
-    """The job's module, imported as the job imports it and forgotten afterwards."""
-    sys.path.insert(0, str(FOLDER))
-    yield import_module("source")
-    sys.path.remove(str(FOLDER))
-    del sys.modules["source"]
-
-
-def test_entropy_of_two_tokens_by_hand(source: ModuleType) -> None:
+def test_entropy_of_two_tokens_by_hand() -> None:
     """Stay with 1/2, and always return: pi = (2/3, 1/3), so H = 2/3 ln 2."""
     transition = np.array([[0.5, 0.5], [1.0, 0.0]])
     stationary = source.stationary_distribution(transition)
@@ -31,14 +17,14 @@ def test_entropy_of_two_tokens_by_hand(source: ModuleType) -> None:
     assert source.entropy_rate(transition, stationary) == pytest.approx(2 / 3 * math.log(2))
 
 
-def test_entropy_needs_one_connected_source(source: ModuleType) -> None:
+def test_entropy_needs_one_connected_source() -> None:
     """Two tokens that never meet have no single stationary distribution."""
     with pytest.raises(ValueError, match="parts that never meet"):
         source.stationary_distribution(np.eye(2))
 
 
 @pytest.mark.parametrize("vocabulary", [16, 64, 256])
-def test_source_is_a_distribution_and_repeats(source: ModuleType, vocabulary: int) -> None:
+def test_source_is_a_distribution_and_repeats(vocabulary: int) -> None:
     """Rows sum to one exactly (they are counts of 32 slots), the stationary distribution is left as it is, the seed decides."""
     first, again, other = (source.make_source(vocabulary, seed) for seed in (5, 5, 6))
 
@@ -49,7 +35,7 @@ def test_source_is_a_distribution_and_repeats(source: ModuleType, vocabulary: in
     assert 0 < first.entropy_nats < math.log(vocabulary)
 
 
-def test_draws_follow_the_source(source: ModuleType) -> None:
+def test_draws_follow_the_source() -> None:
     """Over a million tokens the source's own loss equals its entropy within four standard errors, and token shares are stationary."""
     made = source.make_source(64, 0)
     tokens = source.draw_sequences(made, 0, 8192, 129, 0)
@@ -64,7 +50,7 @@ def test_draws_follow_the_source(source: ModuleType) -> None:
         assert chi_square < 63 + 5 * math.sqrt(2 * 63), f"position {position}"
 
 
-def test_a_sequence_depends_on_its_number_alone(source: ModuleType) -> None:
+def test_a_sequence_depends_on_its_number_alone() -> None:
     """Sequences 3 and 4 are the same whether drawn alone or among others; two numbers or seeds give two sequences."""
     made = source.make_source(64, 0)
     many, few = source.draw_sequences(made, 0, 8, 33, 7), source.draw_sequences(made, 3, 2, 33, 7)
