@@ -74,7 +74,11 @@ def _verify(asked: argparse.Namespace) -> int:
     found, files = differences(asked.audit_dir)
     for line in found:
         print(line)
-    print(f"{files:,} files checked, {len(found):,} differ from the evidence" if found else f"{files:,} files checked, all as they were judged")
+    print(
+        f"{files:,} files checked, {len(found):,} differ from the evidence"
+        if found
+        else f"{files:,} files checked, all as they were judged"
+    )
     return EXIT_CHANGED if found else 0
 
 

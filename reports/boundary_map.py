@@ -75,7 +75,9 @@ def _lines(rows: Rows) -> list[tuple[Any, int, Rows]]:
     for row in rows:
         by_rank.setdefault(row["rank"], []).append(row)
     return [
-        (rank, start + 1, members[start : start + PER_LINE]) for rank, members in sorted(by_rank.items()) for start in range(0, len(members), PER_LINE)
+        (rank, start + 1, members[start : start + PER_LINE])
+        for rank, members in sorted(by_rank.items())
+        for start in range(0, len(members), PER_LINE)
     ]
 
 

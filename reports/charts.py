@@ -24,6 +24,10 @@ from reports.wording import counted, number, quantity
 WIDTH = 400.0  # units; about the width of one column, so that a unit is about a pixel
 PHASES = ("data_wait", "forward", "backward", "exposed", "optimizer", "other")
 PHASE_WORDS = {"data_wait": "waits for input", "exposed": "waits for communication", "other": "other"}
+COLUMNS = (
+    "world_size", "rank", "n", "t_s", "event", "step", "op", "path", "outcome", "resumed_step", "lost_steps", "step_ms", "low", "high",
+    "samples_per_s", "efficiency", *(f"{phase}_ms" for phase in PHASES), "deviation", "envelope", "median_ms", "late_share",
+)  # fmt: skip
 MOST_POINTS = 400  # a line of 400 units cannot show more
 Rows = Sequence[Mapping[str, Any]]
 
@@ -62,7 +66,9 @@ def _rows(kind: str, data: Any) -> Rows:
 
 
 def _table(rows: Rows) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
-    columns = tuple(dict.fromkeys(str(key) for row in rows for key in row))
+    """Columns in the order a reader expects, unknown ones last; stored evidence has lost the order it was given in."""
+    known = {name: place for place, name in enumerate(COLUMNS)}
+    columns = tuple(sorted({str(key) for row in rows for key in row}, key=lambda name: (known.get(name, len(known)), name)))
     return columns, tuple(tuple(row.get(column) for column in columns) for row in rows)
 
 
@@ -71,11 +77,16 @@ def _scaling(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     times, shares = drawing.subplots(1, 2)
     sizes = [int(row["world_size"]) for row in rows]
     steps = [float(row["step_ms"]) for row in rows]
-    spread = [[max(0.0, step - float(row["low"])) for step, row in zip(steps, rows, strict=True)], [max(0.0, float(row["high"]) - step) for step, row in zip(steps, rows, strict=True)]]
+    spread = [
+        [max(0.0, step - float(row["low"])) for step, row in zip(steps, rows, strict=True)],
+        [max(0.0, float(row["high"]) - step) for step, row in zip(steps, rows, strict=True)],
+    ]
     ideal = [steps[0] * sizes[0] / size for size in sizes]
     times.plot(sizes, ideal, color=COLOUR["muted"], linestyle=(0, (4, 3)), linewidth=1.2)
     times.errorbar(sizes, steps, yerr=spread, color=COLOUR["line"], marker="o", capsize=3, elinewidth=1.2)
-    times.annotate("perfect", (sizes[-1], ideal[-1]), xytext=(0, -4), textcoords="offset points", ha="right", va="top", color=COLOUR["muted"])
+    times.annotate(
+        "perfect", (sizes[-1], ideal[-1]), xytext=(0, -4), textcoords="offset points", ha="right", va="top", color=COLOUR["muted"]
+    )
     times.set_title("step time, ms", loc="left", fontsize=11, color=COLOUR["muted"])
     times.set_ylim(0, max(*steps, *ideal) * 1.15)
     efficiency = [float(row["efficiency"]) for row in rows]
@@ -83,7 +94,8 @@ def _scaling(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     if isinstance(finding.get("bound"), int | float):
         _bound_line(shares, float(finding["bound"]), sizes)
     for size, share in zip(sizes[1:], efficiency[1:], strict=True):
-        shares.annotate(f"{share:.0%}", (size, share), xytext=(0, 7), textcoords="offset points", ha="right")
+        below = isinstance(finding.get("bound"), int | float) and share < finding["bound"]
+        shares.annotate(f"{share:.0%}", (size, share), xytext=(0, -14 if below else 7), textcoords="offset points", ha="right")
     shares.set_title("efficiency", loc="left", fontsize=11, color=COLOUR["muted"])
     shares.set_ylim(0, max(1.1, *efficiency) * 1.05)
     for axes in (times, shares):
@@ -100,7 +112,10 @@ def _bound_line(axes: Any, bound: float, sizes: Sequence[float]) -> None:
 
 
 def _scaling_words(rows: Rows, finding: Mapping[str, Any]) -> str:
-    parts = [f"{counted(int(row['world_size']), 'rank')} {quantity(row['step_ms'], 'ms')} a step, efficiency {float(row['efficiency']):.0%}" for row in rows]
+    parts = [
+        f"{counted(int(row['world_size']), 'rank')} {quantity(row['step_ms'], 'ms')} a step, efficiency {float(row['efficiency']):.0%}"
+        for row in rows
+    ]
     return "; ".join(parts) + "."
 
 
@@ -111,11 +126,27 @@ def _breakdown(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     left = [0.0] * len(rows)
     for phase in PHASES:
         widths = [max(0.0, float(row[f"{phase}_ms"])) for row in rows]
-        axes.barh(names, widths, left=left, height=0.66, color=COLOUR[phase], edgecolor=COLOUR["paper"], linewidth=0.8, label=PHASE_WORDS.get(phase, phase))
+        axes.barh(
+            names,
+            widths,
+            left=left,
+            height=0.66,
+            color=COLOUR[phase],
+            edgecolor=COLOUR["paper"],
+            linewidth=0.8,
+            label=PHASE_WORDS.get(phase, phase),
+        )
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for index, (total, row) in enumerate(zip(left, rows, strict=True)):
         waits = float(row["data_wait_ms"]) + float(row["exposed_ms"])
-        axes.annotate(f"{waits / total:.0%} waits" if total else "", (total, index), xytext=(4, 0), textcoords="offset points", va="center", color=COLOUR["muted"])
+        axes.annotate(
+            f"{waits / total:.0%} waits" if total else "",
+            (total, index),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=COLOUR["muted"],
+        )
     axes.set_xlim(0, max(left, default=1.0) * 1.22)
     axes.invert_yaxis()
     axes.set_xlabel("ms of a step (ranks in the world · rank)")
@@ -141,7 +172,9 @@ def _timeline(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
         colour = COLOUR["failed"] if _is_fault(row) else COLOUR["line"]
         axes.plot([time], [index], marker="o", color=colour)
         right = time < 0.55 * end
-        axes.annotate(_event(row), (time, index), xytext=(7 if right else -7, 0), textcoords="offset points", ha="left" if right else "right", va="center")
+        ground = {"facecolor": COLOUR["paper"], "edgecolor": "none", "pad": 1.5}
+        place = {"xytext": (7 if right else -7, 0), "textcoords": "offset points", "ha": "left" if right else "right", "va": "center"}
+        axes.annotate(_event(row), (time, index), bbox=ground, **place)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(-0.03 * end, 1.04 * end)
     axes.set_yticks([])
@@ -172,14 +205,17 @@ def _trajectory(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     deviation, envelope = ([float(row[key]) for row in kept] for key in ("deviation", "envelope"))
     positive = [value for value in (*deviation, *envelope) if 0 < value < math.inf]
     floor = min(positive) / 3 if positive else 1e-17
-    axes.fill_between(steps, floor, [value if 0 < value < math.inf else floor for value in envelope], color=COLOUR["passed"], alpha=0.13, linewidth=0)
+    axes.fill_between(
+        steps, floor, [value if 0 < value < math.inf else floor for value in envelope], color=COLOUR["passed"], alpha=0.13, linewidth=0
+    )
     axes.plot(steps, [value if value > 0 else math.nan for value in envelope], color=COLOUR["passed"], linewidth=1.1, linestyle=(0, (4, 3)))
     axes.plot(steps, [value if value > 0 else math.nan for value in deviation], color=COLOUR["line"])
     axes.set_yscale("log")
     axes.set_ylim(floor, max(positive, default=1e-16) * 2)
-    axes.annotate("envelope", (steps[0], envelope[0]), xytext=(3, 5), textcoords="offset points", color=COLOUR["passed"])
+    axes.annotate("envelope", (steps[-1], envelope[-1]), xytext=(-24, 3), textcoords="offset points", ha="right", color=COLOUR["passed"])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
     axes.set_xlabel("step")
-    axes.set_ylabel("relative deviation")
+    axes.set_title("relative deviation", loc="left", fontsize=11, color=COLOUR["muted"])
     axes.minorticks_off()
     axes.grid(axis="y")
 

@@ -101,7 +101,7 @@ def _sentence(item: Blocking) -> str:
     kind = ", critical," if item.critical else ""
     what = {"failed": f"failed: {item.actual}", "not_run": "was not run"}.get(item.verdict, f"is {item.actual}")
     end = "" if item.explanation.rstrip().endswith((".", "!", "?")) else "."
-    return f"{item.id} [{item.backend}]{kind} {what}, required {item.required}. {item.explanation.strip()}{end}"
+    return f"{item.id} [{item.backend}]{kind} {what}; required: {item.required}. {item.explanation.strip()}{end}"
 
 
 def _concerns(evidence: Evidence, judged: Sequence[Ruling], policy: Policy, now: datetime) -> Iterator[str]:

@@ -34,7 +34,10 @@ def _fields(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "found", item["reason"]
     if finding["value"] is not None:
         required = requirement(finding["direction"], finding["bound"], finding["unit"])
-        yield "value", f"{quantity(finding['value'], finding['unit'])} ({finding['provenance']})" + (f", required {required}" if required else "")
+        yield (
+            "value",
+            f"{quantity(finding['value'], finding['unit'])} ({finding['provenance']})" + (f", required {required}" if required else ""),
+        )
     if finding["margin"] is not None:
         yield "margin", quantity(finding["margin"], finding["unit"])
     if finding["interval"]:

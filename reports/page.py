@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from reports.bullet import bullet
 from reports.charts import KINDS, Chart, draw
 from reports.plot_svg import StyleSheet
 from reports.verdicts import VERDICTS
-from reports.wording import counted, number, quantity, requirement
+from reports.wording import counted, number, quantity, requirement, sentence
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_EMBEDDED_BYTES = 1_000_000
@@ -30,8 +31,10 @@ def render_page(audit: Mapping[str, Any], text: str) -> str:
     """The page of an audit; `text` is audit.json as written, which the page carries along unless it is large."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    engine = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    engine.filters.update(number=number, cell=_cell, digest=lambda value: str(value)[:12], json=_pretty)
+    engine = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    engine.filters.update(number=number, cell=_cell, digest=lambda value: str(value)[:12], breakable=_breakable, sentence=sentence)
     engine.globals.update(quantity=quantity, requirement=requirement, counted=counted, bullet=bullet, word=WORD)
     sheet = StyleSheet()
     criteria = _ordered(audit)
@@ -39,7 +42,7 @@ def render_page(audit: Mapping[str, Any], text: str) -> str:
     style = (TEMPLATES / "page.css").read_text() + sheet.rules()
     script = (TEMPLATES / "page.js").read_text()
     return engine.get_template("audit.html.j2").render(
-        audit=audit, criteria=criteria, areas=_areas(criteria), charts=charts, ledger=_ledger(audit), style=Markup(style), script=Markup(script),
+        audit=audit, criteria=criteria, anchors={(item["id"], item["backend"]): item["anchor"] for item in criteria}, areas=_areas(audit, criteria), charts=charts, ledger=_ledger(audit), style=Markup(style), script=Markup(script),
         policy=_content_policy(style, script), embedded=_embedded(text), blocking_sentences=_sentences_of_blocking(audit),
     )  # fmt: skip
 
@@ -51,13 +54,16 @@ def _ordered(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
         backends.setdefault(item["id"], []).append(item["backend"])
     ordered = sorted(audit["criteria"], key=lambda item: (VERDICTS.index(item["verdict"]), not item["critical"]))
     first = {id: names[0] for id, names in backends.items()}
-    return [{**item, "anchor": item["id"] if item["backend"] == first[item["id"]] else f"{item['id']}.{item['backend']}"} for item in ordered]
+    return [
+        {**item, "anchor": item["id"] if item["backend"] == first[item["id"]] else f"{item['id']}.{item['backend']}"} for item in ordered
+    ]
 
 
-def _areas(criteria: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    areas: dict[str, list[dict[str, Any]]] = {}
+def _areas(audit: Mapping[str, Any], criteria: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The criteria by area: areas in the order of the catalogue, worst verdict first in each."""
+    areas: dict[str, list[dict[str, Any]]] = {item["area"]: [] for item in audit["criteria"]}
     for item in criteria:
-        areas.setdefault(item["area"], []).append(item)
+        areas[item["area"]].append(item)
     return areas
 
 
@@ -77,7 +83,13 @@ def _ledger(audit: Mapping[str, Any]) -> dict[str, Any]:
     counts = {name: coverage[name] for name in VERDICTS}
     found = {name: sum(item["verdict"] == name for item in audit["criteria"]) for name in VERDICTS}
     closes = sum(counts.values()) == coverage["catalogue"] == len(audit["criteria"]) and counts == found
-    return {"catalogue": coverage["catalogue"], "counts": counts, "sum": sum(counts.values()), "found": len(audit["criteria"]), "closes": closes}
+    return {
+        "catalogue": coverage["catalogue"],
+        "counts": counts,
+        "sum": sum(counts.values()),
+        "found": len(audit["criteria"]),
+        "closes": closes,
+    }
 
 
 def _sentences_of_blocking(audit: Mapping[str, Any]) -> list[str]:
@@ -106,10 +118,15 @@ def _embedded(text: str) -> Markup | None:
 def _cell(value: Any) -> str:
     """A value in a table: numbers shortened, absent ones as a dash, lists and tables as JSON."""
     if value is None:
-        return "–"
+        return "\u2013"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return number(value) if isinstance(value, int | float) else value if isinstance(value, str) else _pretty(value)
+
+
+def _breakable(name: str) -> Markup:
+    """A dotted name that may be folded after a dot or an underscore."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._])", name))
 
 
 def _pretty(value: Any) -> str:

@@ -55,7 +55,7 @@ def figure(width: float, height: float) -> Iterator[Figure]:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the page's own font draws the text
+        warnings.simplefilter("ignore", UserWarning)  # on missing glyphs (the page's own font draws the text) and very long labels
         mpl.rcdefaults()
         mpl.rcParams.update(SETTINGS)
         drawing = Figure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
@@ -85,7 +85,11 @@ def _clean(text: str, name: str, alternative: str, sheet: StyleSheet) -> str:
 
 
 def _declarations(style: str) -> str:
-    style = re.sub(r"font: (?:[a-z]+ )*(\d+ )?([\d.]+px) [^;]+", lambda match: f"font-size: {match[2]}" + (f"; font-weight: {match[1]}" if match[1] else ""), style)
+    style = re.sub(
+        r"font: (?:[a-z]+ )*(\d+ )?([\d.]+px) [^;]+",
+        lambda match: f"font-size: {match[2]}" + (f"; font-weight: {match[1]}" if match[1] else ""),
+        style,
+    )
     for name, stand_in in COLOUR.items():
         style = style.replace(stand_in, f"var(--{name.replace('_', '-')})")
     return style.strip()

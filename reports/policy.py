@@ -126,7 +126,7 @@ def _positive(file: Path, key: str, value: Any) -> float:
 
 def _texts(file: Path, key: str, value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise PolicyError(f"{file}: {key} is {value!r}; give a list of patterns such as \"recovery.*\".")
+        raise PolicyError(f'{file}: {key} is {value!r}; give a list of patterns such as "recovery.*".')
     return value
 
 

@@ -74,7 +74,8 @@ def rulings(evidence: Evidence, waivers: tuple[Waiver, ...] = ()) -> tuple[Rulin
     """The verdict of every catalogue entry, in the order of the catalogue."""
     capabilities = absences(evidence.meta.get("job") or {})
     return tuple(
-        verdict(entry, evidence.record(entry, "as_is"), evidence.record(entry, "twin"), waivers, capabilities) for entry in evidence.catalogue
+        verdict(entry, evidence.record(entry, "as_is"), evidence.record(entry, "twin"), waivers, capabilities)
+        for entry in evidence.catalogue
     )
 
 

@@ -20,7 +20,8 @@ def number(value: float | int | str | None, digits: int = 4) -> str:
         places = max(0, digits - 1 - math.floor(math.log10(size)))
         text = f"{value:,.{places}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{value:.{digits - 2}e}"
+    mantissa, exponent = f"{value:.{digits - 2}e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{exponent}"
 
 
 def quantity(value: float | int | str | None, unit: str = "") -> str:
@@ -37,5 +38,14 @@ def requirement(direction: str, bound: float | str | None, unit: str = "") -> st
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """"1 rank", "2 ranks"."""
+    """The count with its noun: 1 rank, 2 ranks."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital at its start, unless that is a name such as job.toml, and a full stop at its end."""
+    text = text.strip()
+    head = text.split(" ", 1)[0]
+    if head.isalpha() and head.islower():
+        text = text[0].upper() + text[1:]
+    return text if not text or text.endswith((".", "!", "?", ":")) else f"{text}."

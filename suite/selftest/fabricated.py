@@ -127,7 +127,12 @@ def _write_runs(folder: Path, id: str) -> None:
             size = 1 if run_id.startswith("w1") else 2
             faults = [{"kind": "sleep", "rank": 1}] if part == "twin" and size == 2 else []
             ranks = [{"rank": rank, "exit_code": 0, "signal": None, "killed_by_us": False} for rank in range(size)]
-            files = ["spec.json", "ended.json", *(f"rank{rank}.jsonl" for rank in range(size)), *(f"rank{rank}.log" for rank in range(size))]
+            files = [
+                "spec.json",
+                "ended.json",
+                *(f"rank{rank}.jsonl" for rank in range(size)),
+                *(f"rank{rank}.log" for rank in range(size)),
+            ]
             write_run(
                 folder, run_id=run_id, spec={"world_size": size, "backend": "gloo", "launcher": "warm", "steps": 24, "seed": 0, "faults": faults},
                 ended={"wall_s": 1.84 + size / 10, "started_utc": STARTED, "ended_by": "exit", "message": "", "ranks": ranks},
@@ -149,8 +154,12 @@ def _digest(text: str) -> str:
 def _parts(row: Row, sound: bool) -> list[tuple[Any, Finding, bool | None]]:
     """(part, finding, fired) of the records that are there."""
     id, claim, _, words, _ = row
-    as_is = as_is_findings().get(id) or Finding(ACCEPTED, 0.0, "samples", 0.0, "equal", f"None of 6,144 samples speaks against it. {claim}", samples=6144)
-    twin = Finding(REJECTED, 1.0, "samples", 0.0, "equal", f"With the fault ({words}): {_foretold(row)} 1 where 0 was required.", samples=6144)
+    as_is = as_is_findings().get(id) or Finding(
+        ACCEPTED, 0.0, "samples", 0.0, "equal", f"None of 6,144 samples speaks against it. {claim}", samples=6144
+    )
+    twin = Finding(
+        REJECTED, 1.0, "samples", 0.0, "equal", f"With the fault ({words}): {_foretold(row)} 1 where 0 was required.", samples=6144
+    )
     whole: list[tuple[Any, Finding, bool | None]] = [("as_is", as_is, None), ("twin", twin, True)]
     if sound:
         return whole
@@ -159,7 +168,9 @@ def _parts(row: Row, sound: bool) -> list[tuple[Any, Finding, bool | None]]:
         "recovery.worst_boundary": [("as_is", TORN, None), whole[1]],
         "inputs.late": [("as_is", LATE, None), whole[1]],
         "stragglers.hang": [whole[0], ("twin", twin, False)],
-        "inputs.out_of_distribution": [("as_is", Finding(None, explanation="The audit itself failed: KeyError: 'input_low' (inputs.py:88)."), None)],
+        "inputs.out_of_distribution": [
+            ("as_is", Finding(None, explanation="The audit itself failed: KeyError: 'input_low' (inputs.py:88)."), None)
+        ],
         "inputs.missing": [],
         "inputs.hand_calculated": [],
     }
@@ -244,7 +255,17 @@ def _boundaries(torn: bool) -> list[dict[str, Any]]:
             if torn and rank == 1 and n == 20:
                 outcome, resumed, lost = "loud_failure", None, 12
             op = ops[(n - 1) % len(ops)]
-            found.append({"rank": rank, "n": n, "op": op, "path": f"checkpoints/step12.tmp/rank{rank}.pt", "outcome": outcome, "resumed_step": resumed, "lost_steps": lost})
+            found.append(
+                {
+                    "rank": rank,
+                    "n": n,
+                    "op": op,
+                    "path": f"checkpoints/step12.tmp/rank{rank}.pt",
+                    "outcome": outcome,
+                    "resumed_step": resumed,
+                    "lost_steps": lost,
+                }
+            )
     return found  # fmt: skip
 
 

@@ -32,7 +32,10 @@ def _record(entry: Entry, part: Any, outcome: Any, fired: bool | None = None, ex
 
 
 AS_IS = (None, *OUTCOMES)
-TWINS: tuple[Any, ...] = (None, *((outcome, fired, right) for outcome in OUTCOMES for fired in (True, False, None) for right in (True, False)))
+TWINS: tuple[Any, ...] = (
+    None,
+    *((outcome, fired, right) for outcome in OUTCOMES for fired in (True, False, None) for right in (True, False)),
+)
 
 
 def _expected(as_is: str | None, twin: Any, declared: bool) -> str:
@@ -52,7 +55,9 @@ def test_every_combination_of_records_has_the_tabled_verdict(as_is: str | None, 
     seen = None if twin is None else _record(entry, "twin", twin[0], twin[1], "the planted fault" if twin[2] else "something else")
     waivers = (Waiver(entry.id, "a reason", "an owner", "2026-12-31"),) if waived else ()
 
-    ruling = verdict(entry, _record(entry, "as_is", as_is) if as_is else None, seen, waivers, {"inputs": "reads no files"} if declared else {})
+    ruling = verdict(
+        entry, _record(entry, "as_is", as_is) if as_is else None, seen, waivers, {"inputs": "reads no files"} if declared else {}
+    )
 
     expected = _expected(as_is, twin, declared)
     assert ruling.beneath == expected
@@ -124,7 +129,9 @@ def test_the_whole_truth_table(critical: Verdict, other: Verdict, finished: bool
 def test_no_favourable_number_offsets_a_failed_critical_criterion() -> None:
     evidence, policy = _evidence("failed", "passed")
     superb = Finding(True, 100.0, "x", 1.0, "at_least", "A hundred times faster.")
-    better = {key: replace(record, finding=superb) if key[0].startswith("efficiency") else record for key, record in evidence.records.items()}
+    better = {
+        key: replace(record, finding=superb) if key[0].startswith("efficiency") else record for key, record in evidence.records.items()
+    }
 
     assert decide(replace(evidence, records=better), policy, NOW).verdict == "reject"
 

@@ -93,7 +93,8 @@ def test_a_later_record_replaces_the_earlier_one_and_the_catalogue_keeps_its_ord
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"), [({**ENTRY, "colour": 1}, "unknown keys colour; known are assumptions"), ({"id": "a.b", "backend": "gloo"}, "incomplete")]
+    ("entry", "message"),
+    [({**ENTRY, "colour": 1}, "unknown keys colour; known are assumptions"), ({"id": "a.b", "backend": "gloo"}, "incomplete")],
 )
 def test_a_wrong_catalogue_entry_is_refused(store: Path, entry: dict[str, Any], message: str) -> None:
     with pytest.raises(EvidenceError, match=message):
@@ -109,7 +110,10 @@ def test_wrong_parts_and_accepted_crashes_are_refused(store: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["""UPDATE records SET outcome = 'accepted'""", """UPDATE records SET finding = replace(finding, '"accepted": false', '"accepted": true')"""],
+    [
+        """UPDATE records SET outcome = 'accepted'""",
+        """UPDATE records SET finding = replace(finding, '"accepted": false', '"accepted": true')""",
+    ],
 )
 def test_a_record_changed_by_hand_against_its_finding_counts_as_broken(store: Path, change: str) -> None:
     _store(store, Finding(False, 3.0, "", 2.0, explanation="too much"))
@@ -194,4 +198,7 @@ def test_one_query_joins_a_record_to_its_runs_and_the_identity_of_the_code(tmp_p
     with closing(sqlite3.connect(tmp_path / "evidence.sqlite")) as connection:
         rows = connection.execute(query).fetchall()
 
-    assert [(row[0], row[2], row[3][:7]) for row in rows] == [("recovery.continuation", 1, "5f3c0e9"), ("recovery.continuation", 2, "5f3c0e9")]
+    assert [(row[0], row[2], row[3][:7]) for row in rows] == [
+        ("recovery.continuation", 1, "5f3c0e9"),
+        ("recovery.continuation", 2, "5f3c0e9"),
+    ]
