@@ -69,7 +69,7 @@ def test_everything_follows_the_default_dtype(double: None) -> None:
     model, tokens = small(), torch.arange(8).repeat(2, 1)
     logits = model(tokens)
     loss = gpt.token_losses(logits, tokens).mean()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
 
     assert (logits.dtype, loss.dtype) == (torch.float64, torch.float64)
     assert {weight.grad.dtype for weight in model.parameters() if weight.grad is not None} == {torch.float64}

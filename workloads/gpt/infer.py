@@ -53,7 +53,9 @@ def read_prompts(path: Path, vocabulary: int) -> list[list[int]]:
             prompt = None
         good = isinstance(prompt, list) and prompt and all(type(token) is int and 0 <= token < vocabulary for token in prompt)
         if not good:
-            raise PromptError(f"{path}:{number}: {line[:60]!r} is no list of tokens: write, for example, [1, 5], numbers below {vocabulary}")
+            raise PromptError(
+                f"{path}:{number}: {line[:60]!r} is no list of tokens: write, for example, [1, 5], numbers below {vocabulary}"
+            )
         prompts.append(prompt)
     return prompts
 

@@ -28,7 +28,7 @@ def group_of_one(place: Place, parallel: str) -> Iterator[None]:
         yield
         return
     backend = "nccl" if place.device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -69,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     option("--parallel", choices=PARALLEL, default="ddp", help="replicate the model or shard it")
     option("--bf16", action="store_true", help="forward and backward pass in bfloat16, weights and their updates in the default dtype")
     option("--compile", action="store_true", help="compile each block")
-    option("--any-order", action="store_true", help="on CUDA, let faster kernels add in any order: a resumed run may differ in the last bits")
+    option(
+        "--any-order", action="store_true", help="on CUDA, let faster kernels add in any order: a resumed run may differ in the last bits"
+    )
     option("--resume", action="store_true", help="continue from the newest whole checkpoint, if there is one")
     option("--device", choices=("auto", "cpu", "cuda"), default="auto")
     option("--workers", type=int, default=0, help="processes that load batches ahead on each rank")
