@@ -122,6 +122,15 @@ def test_a_sharded_checkpoint_continues_on_one_device(gpt: Gpt, alone: Path) -> 
     assert deviation(gradients(out, 3), gradients(alone, 6)) <= 1e-12
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
+def test_bfloat16_trains_in_both_layouts(gpt: Gpt, parallel: str) -> None:
+    """The loss after six steps is finite and near the uniform guess of ln 64 = 4.16 nats, where a small model starts."""
+    out = gpt(1, "--steps", "6", "--parallel", parallel, "--bf16")
+    loss = json.loads((out / "metrics.json").read_text())["last_loss_nats"]
+
+    assert 3.5 < loss < 4.4, f"evidence in {out}"
+
+
 def test_a_checkpoint_of_another_run_is_refused(gpt: Gpt) -> None:
     """Other data under the same --out: exit code 2 and a sentence that names both; so does a second run into the same --out."""
     out = gpt(1, "--steps", "3")

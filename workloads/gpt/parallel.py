@@ -38,17 +38,19 @@ def group_of_one(place: Place, parallel: str) -> Iterator[None]:
 def spread(model: GPT, parallel: str, place: Place, *, bf16: bool) -> nn.Module:
     """The model as all ranks train it. Every rank must pass the same weights.
 
-    FSDP2 shards block by block; in bfloat16 it gathers half as many bytes and still reduces gradients in the weights' dtype. It reduces
-    after every micro-batch: keeping whole gradients until the last one would undo what sharding saves.
+    FSDP2 shards block by block; in bfloat16 it gathers half as many bytes, keeps activations between blocks in bfloat16 too (autocast does
+    not), and still reduces gradients in the weights' dtype. It reduces after every micro-batch: keeping whole gradients until the last one
+    would undo what sharding saves.
     """
     if parallel == "ddp":
         return replicated(model, place)
     mesh = init_device_mesh(place.device.type, (place.world_size,))
     wide = torch.get_default_dtype()
-    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=wide, output_dtype=wide) if bf16 else MixedPrecisionPolicy()
+    inner = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=wide) if bf16 else MixedPrecisionPolicy()
+    outer = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=wide, output_dtype=wide) if bf16 else inner
     for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=inner)
+    fully_shard(model, mesh=mesh, mp_policy=outer)
     return model
 
 
