@@ -186,7 +186,8 @@ def _parts(rank: int, shared: Mapping[str, Any], own: Any) -> dict[str, Any]:
 
 def _begin(directory: Path, step: int) -> Path | None:
     """A new .tmp directory, or None if this step is already there and whole."""
-    directory.mkdir(parents=True, exist_ok=True)
+    if not directory.is_dir():
+        directory.mkdir(parents=True)
     if (directory / _name(step)).exists() and _fault(directory / _name(step)) is None:
         return None
     unfinished = directory / f"{_name(step)}.tmp-{os.urandom(4).hex()}"
