@@ -88,7 +88,7 @@ def _scaling(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
         "perfect", (sizes[-1], ideal[-1]), xytext=(0, -4), textcoords="offset points", ha="right", va="top", color=COLOUR["muted"]
     )
     times.set_title("step time, ms", loc="left", fontsize=11, color=COLOUR["muted"])
-    times.set_ylim(0, max(*steps, *ideal) * 1.15)
+    times.set_ylim(0, max(*steps, *ideal, *(float(row["high"]) for row in rows)) * 1.08)
     efficiency = [float(row["efficiency"]) for row in rows]
     shares.plot(sizes, efficiency, color=COLOUR["line"], marker="o")
     if isinstance(finding.get("bound"), int | float):
@@ -214,6 +214,7 @@ def _trajectory(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     axes.set_ylim(floor, max(positive, default=1e-16) * 2)
     axes.annotate("envelope", (steps[-1], envelope[-1]), xytext=(-24, 3), textcoords="offset points", ha="right", color=COLOUR["passed"])
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step")
     axes.set_title("relative deviation", loc="left", fontsize=11, color=COLOUR["muted"])
     axes.minorticks_off()

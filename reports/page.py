@@ -20,7 +20,7 @@ from reports.bullet import bullet
 from reports.charts import KINDS, Chart, draw
 from reports.plot_svg import StyleSheet
 from reports.verdicts import VERDICTS
-from reports.wording import counted, number, quantity, requirement, sentence
+from reports.wording import beside, counted, number, quantity, requirement, sentence
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_EMBEDDED_BYTES = 1_000_000
@@ -35,7 +35,7 @@ def render_page(audit: Mapping[str, Any], text: str) -> str:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     engine.filters.update(number=number, cell=_cell, digest=lambda value: str(value)[:12], breakable=_breakable, sentence=sentence)
-    engine.globals.update(quantity=quantity, requirement=requirement, counted=counted, bullet=bullet, word=WORD)
+    engine.globals.update(beside=beside, quantity=quantity, requirement=requirement, counted=counted, bullet=bullet, word=WORD)
     sheet = StyleSheet()
     criteria = _ordered(audit)
     charts = {item["anchor"]: _charts(item, sheet) for item in criteria}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+LONGEST_REPEATED_UNIT = 12
 COMPARISON = {"at_most": "at most", "at_least": "at least", "equal": "exactly"}
 
 
@@ -33,8 +34,13 @@ def quantity(value: float | int | str | None, unit: str = "") -> str:
 
 
 def requirement(direction: str, bound: float | str | None, unit: str = "") -> str:
-    """What a value had to be, such as "at most 0.1 s"; empty without a bound."""
-    return "" if bound is None else f"{COMPARISON.get(direction, direction)} {quantity(bound, unit)}"
+    """What a value had to be, such as "at most 0.1 s"; empty without a bound. A unit of many words is not said a second time."""
+    return "" if bound is None else f"{COMPARISON.get(direction, direction)} {beside(bound, unit)}"
+
+
+def beside(value: float | int | str | None, unit: str) -> str:
+    """A number that stands next to another one of the same unit: with the unit only where that is short."""
+    return quantity(value, unit if len(unit) <= LONGEST_REPEATED_UNIT else "")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
