@@ -11,6 +11,8 @@ from reports.evidence import Finding
 from suite.inputs.response import clean_problem, damage_of, ledger, names_in_log, not_finite, refusal_fault, refused, strangers, undecided
 from suite.recovery.ends import how_it_ended, hung
 
+CLEAN_RANGES = 10.0
+
 
 def malformed_is_stopped(clean: Trace, damaged: Trace, seen: Trace) -> Finding:
     """Broken rows stop every rank before its first step, or are reported and left out; `seen` is what the model is given when the files
@@ -89,7 +91,7 @@ def far_out_is_noticed(clean: Trace, damaged: Trace, seen: Trace) -> Finding:
         accepted=True,
         value=max(0.0, seen_high - high, low - seen_low),
         unit="beyond the clean range",
-        bound=high - low,
+        bound=CLEAN_RANGES * (high - low),
         explanation=text,
         details=details,
     )
@@ -101,6 +103,10 @@ def _trained_on_strangers(trace: Trace, known: set[str], what: str) -> Finding |
     """
     if hung(trace):
         return Finding(accepted=False, explanation=f"given {what}, {how_it_ended(trace)}", details=_details(trace))
+    if trace.crashed and not refused(trace):
+        done = int(trace.steps["step"].max()) if not trace.steps.empty else 0
+        text = f"given {what}, a batch ended it after {done} finished steps: {how_it_ended(trace)}"
+        return Finding(accepted=False, value=1, unit="damaged samples trained on", bound=0, explanation=text, details=_details(trace))
     count, where = strangers(trace, known)
     lost = not_finite(trace)
     if not count and not lost:
@@ -115,10 +121,10 @@ def _trained_on_strangers(trace: Trace, known: set[str], what: str) -> Finding |
 
 
 def _beyond(trace: Trace, low: float, high: float, what: str) -> Finding | None:
-    """The finding that condemns a run whose inputs lie further out than one whole clean range on either side; clipping to a declared
-    bound stays inside.
+    """The finding that condemns a run whose inputs lie further out than ten clean ranges on either side; clipping to a declared bound
+    stays inside, a value let through lies near the thousand ranges that it was moved by.
     """
-    width = high - low
+    width = CLEAN_RANGES * (high - low)
     rows = trace.steps[(trace.steps["input_high"] > high + width) | (trace.steps["input_low"] < low - width)].sort_values(["step", "rank"])
     if rows.empty:
         return None

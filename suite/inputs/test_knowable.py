@@ -35,14 +35,14 @@ def test_late(audit: Audit) -> None:
 @criterion(
     "inputs.cutoff",
     claim="Every sample can be computed from what was available when it was decided: removing all that came later changes none of them.",
-    twin=Fault("input_available_at_event"),
+    twin=Fault("input_available_early"),
     because=r"change when what became available after it is removed",
     threshold="0 samples of the run up to the cutoff that the run on everything does not have",
     needs=("inputs", "records"),
     min_world=1,
     assumptions=("the availability time of a record is what job.toml says it is",),
     limitations=(
-        "one cutoff, at the middle of the availability times",
+        "one cutoff: where, in the middle half of the availability times, the most records have happened but are not yet known",
         "constants fitted on the whole table count as knowledge of the future",
     ),
     overturned_by="another cutoff at which a sample changes",

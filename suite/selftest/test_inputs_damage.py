@@ -125,17 +125,18 @@ def test_late_rows_differ_by_seed_in_payload_only(source: Path, tmp_path: Path) 
 
 
 def test_cutoff_keeps_what_was_available(source: Path, tmp_path: Path) -> None:
-    """Half of the rows stay, all of them available by the cutoff."""
+    """About half of the rows stay, all of them available by the cutoff."""
     target = tmp_path / "copy" / source.name
 
     report = damage(source, target, InputDamage("cutoff", "events", at=0.5), Columns())
 
     after = plain(target)
-    assert len(after) == report["rows_kept"] == 200
+    assert len(after) == report["rows_kept"]
+    assert 100 <= len(after) <= 300
     assert pd.to_datetime(after["known"], utc=True, format="ISO8601").max() == pd.Timestamp(report["cutoff"])
 
 
-@pytest.mark.parametrize("kind", ["input_available_at_event", "input_altered_value"])
+@pytest.mark.parametrize("kind", ["input_available_at_event", "input_available_early", "input_altered_value"])
 def test_planted_fault_is_reported(source: Path, tmp_path: Path, kind: str) -> None:
     """What a twin plants is on top of the damage, changes the file and says so."""
     target = tmp_path / "copy" / source.name
@@ -145,7 +146,10 @@ def test_planted_fault_is_reported(source: Path, tmp_path: Path, kind: str) -> N
     before, after = plain(source), plain(target)
     changed = sorted(before.columns[(before != after).any()])
     assert report["planted"] is True
-    assert changed == (["speed"] if kind == "input_altered_value" else ["known"])
+    assert (
+        changed
+        == {"input_altered_value": ["speed"], "input_available_at_event": ["known"], "input_available_early": ["event", "known"]}[kind]
+    )
     if kind == "input_altered_value":
         assert (before != after).to_numpy().sum() == 1
 
