@@ -43,7 +43,8 @@ def test_a_rank_sees_the_same_under_both(launcher: Launcher, tmp_path: Path) -> 
         seen[name] = json.loads(done.logs[1])
     for key in ("argv", "path0", "path", "name", "file", "cwd", "stdin", "threads", "core"):
         assert seen["warm"][key] == seen["torchrun"][key], key
-    differing = {"MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID", "PYTHONUNBUFFERED"}
+    differing = {"MASTER_PORT", "PYTHONUNBUFFERED"}
+    differing |= {f"TORCHELASTIC_{name}" for name in ("USE_AGENT_STORE", "ERROR_FILE", "RUN_ID", "SIGNALS_TO_HANDLE")}
     warm, torchrun = ({k: v for k, v in seen[name]["environment"].items() if k not in differing} for name in ("warm", "torchrun"))
     assert warm == torchrun
 
