@@ -108,7 +108,8 @@ def restore(directory: Path, say: Callable[[str], None] = print) -> Restored | N
     agree(loaded.error)
     if rank == 0:
         say(f"resumed from step {loaded.result.step}")
-    return loaded.result
+    found: Restored = loaded.result
+    return found
 
 
 def has_checkpoints(directory: Path) -> bool:
@@ -246,14 +247,16 @@ def _published(directory: Path) -> list[str]:
 
 def _choose(directory: Path) -> tuple[str | None, list[str]]:
     """The newest whole checkpoint's name, and a sentence for each newer one that is damaged."""
-    passed_over = []
+    passed_over: list[str] = []
     for name in _published(directory):
         fault = _fault(directory / name)
         if fault is None:
             return name, passed_over
         passed_over.append(f"checkpoint {name} is damaged ({fault})")
     if passed_over:
-        raise CheckpointError(f"no checkpoint in {directory} is whole ({'; '.join(passed_over)}); move the directory away to start from step 0")
+        raise CheckpointError(
+            f"no checkpoint in {directory} is whole ({'; '.join(passed_over)}); move the directory away to start from step 0"
+        )
     return None, passed_over
 
 

@@ -44,7 +44,9 @@ def place_from_environment(device: str) -> Place:
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     n_devices = torch.cuda.device_count()
     if device == "cuda" and local_rank >= n_devices:
-        raise GroupFailure(f"--device cuda needs a GPU for local rank {local_rank}, found {n_devices}: start fewer ranks or use --device cpu")
+        raise GroupFailure(
+            f"--device cuda needs a GPU for local rank {local_rank}, found {n_devices}: start fewer ranks or use --device cpu"
+        )
     uses_cuda = device == "cuda" or (device == "auto" and local_rank < n_devices)
     chosen = torch.device("cuda", local_rank) if uses_cuda else torch.device("cpu")
     return Place(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")), chosen)

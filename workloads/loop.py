@@ -75,7 +75,13 @@ def gradients(model: nn.Module, batch: Sequence[torch.Tensor], loss_of: LossOf, 
 
 
 def global_step(
-    model: nn.Module, batch: Sequence[torch.Tensor], loss_of: LossOf, optimizer: torch.optim.Optimizer, scheduler: LambdaLR, recipe: Recipe, world_size: int
+    model: nn.Module,
+    batch: Sequence[torch.Tensor],
+    loss_of: LossOf,
+    optimizer: torch.optim.Optimizer,
+    scheduler: LambdaLR,
+    recipe: Recipe,
+    world_size: int,
 ) -> float:
     """Gradient, clipping, optimizer and schedule; returns this rank's part of the loss.
 
@@ -85,7 +91,9 @@ def global_step(
     loss = gradients(model, batch, loss_of, accumulate=recipe.accumulate, world_size=world_size)
     norm = nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
     if not torch.isfinite(norm):
-        raise NotFinite(f"step {scheduler.last_epoch + 1}: the gradient norm is {norm.item()}, nothing was applied; look at the samples of this step")
+        raise NotFinite(
+            f"step {scheduler.last_epoch + 1}: the gradient norm is {norm.item()}, nothing was applied; look at the samples of this step"
+        )
     optimizer.step()
     scheduler.step()
     return loss

@@ -35,7 +35,9 @@ class Order:
 
     def __post_init__(self) -> None:
         if self.n_samples < 1 or self.global_batch < 1:
-            raise ValueError(f"n_samples={self.n_samples} and global_batch={self.global_batch} must be at least 1: give more rows or a larger batch")
+            raise ValueError(
+                f"n_samples={self.n_samples} and global_batch={self.global_batch} must be at least 1: give more rows or a larger batch"
+            )
 
 
 class Slice(NamedTuple):

@@ -125,7 +125,7 @@ def names(directory: Path) -> list[str]:
 def test_a_kill_before_any_operation_leaves_the_new_or_the_previous_state(
     tmp_path: Path, watched: Callable[[int | None], Operations]
 ) -> None:
-    seen = []
+    seen: list[int] = []
     for kill_before in range(1, 200):
         directory = tmp_path / str(kill_before) / "checkpoints"
         watched(None)
@@ -135,7 +135,7 @@ def test_a_kill_before_any_operation_leaves_the_new_or_the_previous_state(
         try:
             save(directory, 3)
         except Killed:
-            seen.append(restored_step(directory))
+            seen.append(restored_step(directory) or 0)
             watched(None)
             save(directory, 3)
             assert restored_step(directory) == 3

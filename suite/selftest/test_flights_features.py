@@ -2,6 +2,7 @@
 
 import csv
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,10 @@ def test_what_becomes_known_after_the_decision_changes_no_feature(events: Events
     for quantile in (0.3, 0.6, 0.9):
         moment = int(np.quantile(samples.decided, quantile))
         future = events.times["availability_time"] > moment
-        numbers = {name: np.where(future & ~np.isnan(column), RANGES[name].high, column) if name in RANGES else column for name, column in events.numbers.items()}
+        numbers = {
+            name: np.where(future & ~np.isnan(column), RANGES[name].high, column) if name in RANGES else column
+            for name, column in events.numbers.items()
+        }
         words = dict(events.words)
         for name in ("carrier", "destination", "tail_number", "manufacturer"):
             words[name] = type(words[name])(np.where(future & (words[name].codes >= 0), 0, words[name].codes), words[name].values)
@@ -87,7 +91,9 @@ def test_what_becomes_known_after_the_decision_changes_no_feature(events: Events
         assert len(decided) > 100
         assert {name for name in decided if after.get(name) != before[name]} == set()
         later = set(samples.entity_id) - decided
-        assert any(after.get(name) != before[name] for name in later), "the alteration reached no feature at all, so the test proves nothing"
+        assert any(after.get(name) != before[name] for name in later), (
+            "the alteration reached no feature at all, so the test proves nothing"
+        )
 
 
 def test_what_arrives_after_a_cutoff_can_be_left_out(events: Events, samples: Samples) -> None:
@@ -146,8 +152,9 @@ def test_selection_is_the_same_every_time_and_has_the_flights_asked_for(year: Pa
     assert len(pc.unique(first.filter(pc.equal(first["kind"], "schedule"))["entity_id"])) == 900
 
 
-def flight(year: Path, entity_id: str) -> dict[tuple[str, int], dict[str, Any]]:
-    rows = pq.read_table(year, filters=[("entity_id", "==", entity_id)]).to_pylist()
+def flight(year: Path, entity_id: str, departs: str) -> dict[tuple[str, int], dict[str, Any]]:
+    moment = datetime.fromisoformat(f"2013-{departs}:00Z")
+    rows = pq.read_table(year, filters=[("position_time", "==", moment), ("entity_id", "==", entity_id)]).to_pylist()
     return {(row["kind"], row["version"]): row for row in rows}
 
 
@@ -161,7 +168,7 @@ def flight(year: Path, entity_id: str) -> dict[tuple[str, int], dict[str, Any]]:
 def test_times_are_utc_across_zones_and_midnight(
     year: Path, entity_id: str, departs: str, scheduled_arrival: str, left: str, arrived: str
 ) -> None:
-    found = flight(year, entity_id)
+    found = flight(year, entity_id, departs)
     plan, departure, arrival = found["schedule", 1], found["departure", 1], found["arrival", 1]
     times = [plan["scheduled_departure"], plan["scheduled_arrival"], departure["event_time"], arrival["event_time"]]
     assert [time.strftime("%m-%dT%H:%M") for time in times] == [departs, scheduled_arrival, left, arrived]
@@ -179,7 +186,9 @@ def test_arrivals_agree_with_the_clocks_at_their_destinations(year: Path) -> Non
     source = pd.read_csv(folder / "flights.csv.zip", nrows=60_000).dropna(subset=["arr_delay"])
     date = pd.to_datetime(source[["year", "month", "day"]]).dt.strftime("%Y-%m-%d")
     ids = source.carrier + source.flight.astype(str) + "/" + source.origin + "-" + source.dest + "/" + date
-    arrivals = pq.read_table(year, columns=["entity_id", "event_time"], filters=[("kind", "==", "arrival"), ("version", "==", 1)]).to_pandas()
+    arrivals = pq.read_table(
+        year, columns=["entity_id", "event_time"], filters=[("kind", "==", "arrival"), ("version", "==", 1)]
+    ).to_pandas()
     times = ids.map(arrivals.set_index("entity_id").event_time)
     wrong = 0
     for zone, rows in source.groupby(source.dest.map(_zones(folder))).groups.items():
@@ -200,7 +209,9 @@ def test_cancelled_flights_have_a_schedule_and_nothing_else(year: Path) -> None:
 
 
 def naive_latest(events: list[tuple[int, int, int, int]], key: int, moment: int) -> int:
-    known = [(happened, version, index) for index, (one, happened, version, available) in enumerate(events) if one == key and available <= moment]
+    known = [
+        (happened, version, index) for index, (one, happened, version, available) in enumerate(events) if one == key and available <= moment
+    ]
     return max(known)[2] if known and key >= 0 else -1
 
 
@@ -208,7 +219,7 @@ def test_latest_and_windows_agree_with_the_plain_definition() -> None:
     random = np.random.default_rng(0)
     keys, happened = random.integers(-1, 4, 200), random.permutation(200)
     available = happened + random.integers(0, 60, 200)
-    version, values = np.ones(200), random.integers(-9, 9, 200)
+    version, values = np.ones(200, dtype=np.int64), random.integers(-9, 9, 200)
     query_keys, query_times = random.integers(-1, 5, 300), random.integers(-10, 300, 300)
     events = list(zip(keys.tolist(), happened.tolist(), version.tolist(), available.tolist(), strict=True))
     expected = [naive_latest(events, key, moment) for key, moment in zip(query_keys.tolist(), query_times.tolist(), strict=True)]

@@ -59,7 +59,9 @@ def as_rank(folder: Path) -> None:
         for case, (rows, accumulate) in enumerate(CASES):
             model, batch = example(rows)
             own = slice_of(np.arange(rows), place.rank, place.world_size)
-            gradients(replicated(model, place), [tensor[own] for tensor in batch], loss_of, accumulate=accumulate, world_size=place.world_size)
+            gradients(
+                replicated(model, place), [tensor[own] for tensor in batch], loss_of, accumulate=accumulate, world_size=place.world_size
+            )
             np.save(folder / f"{place.rank}_{case}.npy", flat(model))
 
 
@@ -71,7 +73,10 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     base = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(ROOT)}
-    ranks = [subprocess.Popen([sys.executable, __file__, str(folder)], env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+    ranks = [
+        subprocess.Popen([sys.executable, __file__, str(folder)], env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(2)
+    ]
     try:
         codes = [rank.wait(timeout=120) for rank in ranks]
     finally:

@@ -121,7 +121,9 @@ def test_too_many_unusual_values_stop(tmp_path: Path) -> None:
     copies = [observation.replace("2013-07-10T15,", f"{index},").replace(",73,", ",999,") for index in range(30)]
     path = tmp_path / "events.csv"
     path.write_text("\n".join([header, *rows, *copies]) + "\n")
-    with pytest.raises(MalformedInput, match=r"temperature_f of entity_id weather/JFK/0 is 999 and 30 of 33 values are out of distribution"):
+    with pytest.raises(
+        MalformedInput, match=r"temperature_f of entity_id weather/JFK/0 is 999 and 30 of 33 values are out of distribution"
+    ):
         into_range(read_events(path))
 
 

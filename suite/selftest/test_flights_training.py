@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from workloads.flights import baseline, cache, evaluate, infer, scores, train
-from workloads.flights.features import build_samples
-from workloads.flights.schema import read_events
+from workloads.flights.features import build_samples, held_out
+from workloads.flights.schema import microseconds, read_events
+from workloads.flights.task import TRAIN_UNTIL
 
 Run = Callable[..., int]
 
@@ -32,7 +33,21 @@ def run(events: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.delenv(name, raising=False)
 
     def start(out: Path, *more: str, steps: int = 8) -> int:
-        line = ["train.py", "--events", str(events), "--out", str(out), "--global-batch", "64", "--steps", str(steps), "--dropout", "0.1", "--device", "cpu"]
+        line = [
+            "train.py",
+            "--events",
+            str(events),
+            "--out",
+            str(out),
+            "--global-batch",
+            "64",
+            "--steps",
+            str(steps),
+            "--dropout",
+            "0.1",
+            "--device",
+            "cpu",
+        ]
         monkeypatch.setattr(sys, "argv", [*line, *more])
         return train.main()
 
@@ -94,7 +109,7 @@ def test_evaluation_and_inference_agree_with_the_baseline_and_the_model(
     predicted = {row[0]: float(row[2]) for row in rows}
     assert report["model"]["n"] == report["baseline"]["n"] > 50
     assert report["difference"]["log_loss"]["mean"] == pytest.approx(report["model"]["log_loss"] - report["baseline"]["log_loss"])
-    samples = evaluate.held_out(build_samples(read_events(events)), evaluate.microseconds(evaluate.TRAIN_UNTIL))
+    samples = held_out(build_samples(read_events(events)), microseconds(TRAIN_UNTIL))
     loss = scores.log_losses(np.array([predicted[name] for name in samples.entity_id]), samples.label).mean()
     assert report["model"]["log_loss"] == pytest.approx(float(loss), abs=1e-6)
 

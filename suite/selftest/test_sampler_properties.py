@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset
 
 from workloads.sampler import GlobalBatches, Order, Position, after, own_generator, permutation
 
@@ -55,6 +56,16 @@ def test_resuming_anywhere_at_another_world_size_goes_on_as_if_uninterrupted(ord
     assert whole_batches(order, done + more, world_size, position) == whole_batches(order, done + more)[done:]
 
 
+class Numbers(Dataset[int]):
+    """The numbers 0 to 7."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
 def test_epochs_and_seeds_give_different_orders() -> None:
     orders_seen = {tuple(permutation(Order(40, 8, seed), epoch)) for seed in range(3) for epoch in range(3)}
     assert len(orders_seen) == 9, "seed 0 epoch 1 must not be seed 1 epoch 0"
@@ -63,6 +74,6 @@ def test_epochs_and_seeds_give_different_orders() -> None:
 def test_a_loader_with_its_own_generator_leaves_the_global_one_alone() -> None:
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    loader = torch.utils.data.DataLoader(torch.arange(8), batch_size=2, generator=own_generator(0))
+    loader: DataLoader[int] = DataLoader(Numbers(), batch_size=2, generator=own_generator(0))
     assert len(list(loader)) == 4
     assert torch.equal(torch.get_rng_state(), before)

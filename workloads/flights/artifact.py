@@ -72,7 +72,9 @@ def read_model(path: Path) -> tuple[FlightModel, dict[str, str]]:
         raise ArtifactError(f"{path} does not exist: train first, or give the model.pt of a finished training")
     stored: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     if stored["inputs"] != inputs_digest():
-        raise ArtifactError(f"{path} was trained on other inputs (digest {stored['inputs'][:12]}, now {inputs_digest()[:12]}): use the code it was trained with")
+        raise ArtifactError(
+            f"{path} was trained on other inputs (digest {stored['inputs'][:12]}, now {inputs_digest()[:12]}): use the code it was trained with"
+        )
     model = FlightModel(Shape(**stored["shape"]))
     model.load_state_dict(stored["model"])
     return model.eval(), stored["identity"]

@@ -39,4 +39,5 @@ def probability(rates: Rates, samples: Samples) -> np.ndarray:
 def _keys(samples: Samples) -> np.ndarray:
     names = list(CATEGORIES)
     origin, destination, hour = (samples.categories[:, names.index(name)] for name in ("origin", "destination", "hour"))
-    return (origin * 1000 + destination) * 100 + hour
+    keys: np.ndarray = (origin * 1000 + destination) * 100 + hour
+    return keys

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from workloads.flights.assumptions import REGISTER_TIME
 from workloads.flights.task import TRAIN_UNTIL
 
 PARSER_FILES = ("events.py", "task.py", "assumptions.py")
@@ -86,13 +88,21 @@ def select(year: Path, n_flights: int) -> pa.Table:
     inside = pc.greater_equal(table["position_time"], first)
     table = table.filter(pc.or_(is_weather, inside))
     kept = _first_entities(table, n_flights)
-    planes = pq.read_table(year, filters=[("kind", "==", "plane"), ("tail_number", "in", pc.unique(kept["tail_number"]).drop_null().to_pylist())])
+    planes = pq.read_table(year, filters=[("position_time", "==", _register_time())])
+    planes = planes.filter(pc.is_in(planes["tail_number"], value_set=pc.unique(kept["tail_number"])))
     return pa.concat_tables([planes, kept]).drop_columns(["position_time"])
+
+
+def _register_time() -> datetime:
+    """The position of all register entries, first in the file: a filter on it reads one or two row groups."""
+    return datetime.fromisoformat(REGISTER_TIME)
 
 
 def _bounds(year: Path, n_flights: int) -> tuple[pa.Scalar, pa.Scalar]:
     """Scheduled departures of the first and last of the selected flights."""
-    departures = pq.read_table(year, columns=["scheduled_departure"], filters=[("kind", "==", "schedule"), ("version", "==", 1)])["scheduled_departure"]
+    departures = pq.read_table(year, columns=["scheduled_departure"], filters=[("kind", "==", "schedule"), ("version", "==", 1)])[
+        "scheduled_departure"
+    ]
     split = pc.sum(pc.less(departures, pa.scalar(TRAIN_UNTIL).cast(departures.type))).as_py()
     start = max(0, split - round(n_flights * TRAIN_SHARE))
     stop = min(len(departures), start + n_flights)
@@ -101,6 +111,8 @@ def _bounds(year: Path, n_flights: int) -> tuple[pa.Scalar, pa.Scalar]:
 
 def _first_entities(table: pa.Table, n_flights: int) -> pa.Table:
     """Of the flights in `table` the first `n_flights` by scheduled departure and id (several depart in the same minute); weather stays."""
-    schedule = table.filter(pc.equal(table["kind"], "schedule")).filter(pc.equal(table.filter(pc.equal(table["kind"], "schedule"))["version"], 1))
+    schedule = table.filter(pc.equal(table["kind"], "schedule")).filter(
+        pc.equal(table.filter(pc.equal(table["kind"], "schedule"))["version"], 1)
+    )
     ids = schedule.sort_by([("scheduled_departure", "ascending"), ("entity_id", "ascending")])["entity_id"][:n_flights]
     return table.filter(pc.or_(pc.equal(table["kind"], "weather"), pc.is_in(table["entity_id"], value_set=ids.combine_chunks())))

@@ -50,7 +50,9 @@ def load_training(path: Path) -> TrainingData:
     samples = build_samples(known)
     training = for_training(samples, cutoff)
     if not len(training):
-        raise MalformedInput(f"{path} holds no flight with an outcome before {TRAIN_UNTIL}, so no row, column, entity_id or value to learn from; prepare more rows")
+        raise MalformedInput(
+            f"{path} holds no flight with an outcome before {TRAIN_UNTIL}, so no row, column, entity_id or value to learn from; prepare more rows"
+        )
     report = (out_of_distribution_line(unusual), late_line(everything, cutoff), missing_line(known), counts_line(samples, training, cutoff))
     return TrainingData(training, np.ones(len(training)), hashlib.sha256(path.read_bytes()).hexdigest(), report)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from workloads.flights.assumptions import LONGEST_MINUTES
 from workloads.flights.schema import Events, MalformedInput, iso
-from workloads.flights.task import RANGES, VOCABULARIES
+from workloads.flights.task import ORIGINS, RANGES, VOCABULARIES
 
 LIMIT_SHARE = 0.05
 LIMIT_COUNT = 20
@@ -60,7 +60,9 @@ def into_range(events: Events) -> tuple[Events, tuple[Unusual, ...]]:
 def _first(events: Events, column: str, outside: np.ndarray, present: np.ndarray, declared: str) -> Unusual:
     at = int(np.argmax(outside))
     value = str(events.words[column].at(at)) if column in events.words else f"{events.numbers[column][at]:g}"
-    return Unusual(column, int(outside.sum()), int(present.sum()), int(events.rows[at]), str(events.words["entity_id"].at(at)), value, declared)
+    return Unusual(
+        column, int(outside.sum()), int(present.sum()), int(events.rows[at]), str(events.words["entity_id"].at(at)), value, declared
+    )
 
 
 def _check_share(file: str, one: Unusual) -> None:
@@ -75,7 +77,9 @@ def out_of_distribution_line(found: tuple[Unusual, ...]) -> str:
     """One line naming every affected column with its first entity and value, or that there was none."""
     if not found:
         return "out of distribution: 0 values"
-    each = "; ".join(f"{one.count} in column {one.column}, first entity_id {one.entity_id} value {one.value} (declared {one.declared})" for one in found)
+    each = "; ".join(
+        f"{one.count} in column {one.column}, first entity_id {one.entity_id} value {one.value} (declared {one.declared})" for one in found
+    )
     return f"out of distribution: {sum(one.count for one in found)} values, clipped or sent to the unknown bucket: {each}"
 
 
@@ -99,7 +103,7 @@ def late_line(events: Events, cutoff: int) -> str:
 def missing_line(events: Events) -> str:
     """One line: hours without a weather observation between an airport's first and last, moves without a schedule, aircraft unknown."""
     weather = events.of("weather")
-    gaps = sum(_gaps(weather.times["event_time"][weather.words["origin"].codes == code]) for code in np.unique(weather.words["origin"].codes))
+    gaps = sum(_gaps(weather.times["event_time"][weather.words["origin"].where(origin)]) for origin in ORIGINS)
     scheduled = np.unique(events.of("schedule").words["entity_id"].codes)
     orphans = sum(int((~np.isin(events.of(kind).words["entity_id"].codes, scheduled)).sum()) for kind in ("departure", "arrival"))
     flown = np.unique(events.of("schedule").words["tail_number"].codes)

@@ -30,7 +30,12 @@ import pyarrow as pa
 from workloads.flights import assumptions
 from workloads.flights.task import COLUMNS, LATE_MINUTES
 
-ZONES_NOT_IN_AIRPORTS = {"BQN": "America/Puerto_Rico", "PSE": "America/Puerto_Rico", "SJU": "America/Puerto_Rico", "STT": "America/St_Thomas"}
+ZONES_NOT_IN_AIRPORTS = {
+    "BQN": "America/Puerto_Rico",
+    "PSE": "America/Puerto_Rico",
+    "SJU": "America/Puerto_Rico",
+    "STT": "America/St_Thomas",
+}
 
 
 def parse(folder: Path) -> pa.Table:
@@ -107,7 +112,9 @@ def _schedule(flights: pd.DataFrame, delay: assumptions.Delay, *, with_tail: boo
 
 def _moves(flights: pd.DataFrame, kind: str) -> dict[str, Any]:
     """Departure or arrival events of the flights that departed or arrived."""
-    source, scheduled, delay = ("dep_delay", "departs", assumptions.DEPARTURE) if kind == "departure" else ("arr_delay", "arrives", assumptions.ARRIVAL)
+    source, scheduled, delay = (
+        ("dep_delay", "departs", assumptions.DEPARTURE) if kind == "departure" else ("arr_delay", "arrives", assumptions.ARRIVAL)
+    )
     flights = flights[flights[source].notna()]
     happened = flights[scheduled] + _minutes(flights[source])
     known = happened + _minutes(delay.minutes)

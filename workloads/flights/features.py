@@ -75,7 +75,9 @@ def build_samples(events: Events) -> Samples:
     columns = [(raw[feature.name] - feature.center) / feature.scale for feature in FEATURES]
     numbers = np.nan_to_num(np.stack(columns, axis=1), nan=0.0)
     names = np.array([decisions.plan.words["entity_id"].values[code] for code in decisions.codes("entity_id")], dtype=object)
-    samples = Samples(names, decisions.decided, decisions.plan.times["scheduled_departure"], _categories(events, decisions), numbers, raw, label, mature)
+    samples = Samples(
+        names, decisions.decided, decisions.plan.times["scheduled_departure"], _categories(events, decisions), numbers, raw, label, mature
+    )
     return samples.take(np.lexsort((names.astype(str), decisions.decided)))
 
 
@@ -233,7 +235,8 @@ def _key(events: Events, columns: tuple[str, ...]) -> np.ndarray:
 
 def _ratio(total: np.ndarray, count: np.ndarray) -> np.ndarray:
     """total / count, NaN where nothing was counted."""
-    return np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    ratio: np.ndarray = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
+    return ratio
 
 
 def _outcomes(events: Events, decisions: Decisions) -> tuple[np.ndarray, np.ndarray]:
@@ -253,7 +256,11 @@ def _categories(events: Events, decisions: Decisions) -> np.ndarray:
     """int64 [n, categories]: 0 unknown, else 1 + place in the declared vocabulary."""
     minutes = local_minutes(decisions.plan.times["scheduled_departure"])
     planes, at = _newest(events, decisions, "plane", "tail_number")
-    maker = np.where(at >= 0, _declared_codes(planes.words["manufacturer"], CATEGORIES["manufacturer"])[at], 0) if len(planes.rows) else np.zeros(len(at))
+    maker = (
+        np.where(at >= 0, _declared_codes(planes.words["manufacturer"], CATEGORIES["manufacturer"])[at], 0)
+        if len(planes.rows)
+        else np.zeros(len(at))
+    )
     columns = {name: _declared_codes(decisions.plan.words[name], CATEGORIES[name]) for name in ("carrier", "origin", "destination")}
     # 1970-01-01 was a Thursday, the fourth day of a week that begins on Monday.
     columns |= {"hour": 1 + minutes // 60 % 24, "weekday": 1 + (minutes // (24 * 60) + 3) % 7, "manufacturer": maker}
@@ -263,7 +270,8 @@ def _categories(events: Events, decisions: Decisions) -> np.ndarray:
 def _declared_codes(words: Words, vocabulary: tuple[str, ...]) -> np.ndarray:
     place = {value: 1 + index for index, value in enumerate(vocabulary)}
     table = np.array([*(place.get(value, 0) for value in words.values), 0], dtype=np.int64)
-    return table[words.codes]
+    codes: np.ndarray = table[words.codes]
+    return codes
 
 
 def local_minutes(times: np.ndarray) -> np.ndarray:

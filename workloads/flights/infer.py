@@ -60,7 +60,9 @@ def _samples(path: Path, entity: str | None) -> Samples:
         return samples
     chosen = samples.take(samples.entity_id == entity)
     if not len(chosen):
-        raise MalformedInput(f"{path} has no flight with entity_id {entity} whose schedule was known 2 h before its departure; correct --entity")
+        raise MalformedInput(
+            f"{path} has no flight with entity_id {entity} whose schedule was known 2 h before its departure; correct --entity"
+        )
     return chosen
 
 

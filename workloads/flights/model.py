@@ -75,7 +75,9 @@ class FlightModel(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.embeddings = nn.ModuleDict({name: nn.Embedding(1 + len(values), EMBEDDING_WIDTHS[name]) for name, values in CATEGORIES.items()})
+        self.embeddings = nn.ModuleDict(
+            {name: nn.Embedding(1 + len(values), EMBEDDING_WIDTHS[name]) for name, values in CATEGORIES.items()}
+        )
         self.tokens = nn.ModuleDict({group: nn.Linear(_group_width(group), shape.width) for group in GROUPS})
         mixing: list[nn.Module] = []
         for _ in range(shape.layers):
@@ -83,13 +85,16 @@ class FlightModel(nn.Module):
         self.mixing = nn.Sequential(*mixing)
         blocks = [Residual(shape.head_width, 2 * shape.head_width, shape.dropout) for _ in range(shape.head_blocks)]
         self.head = nn.Sequential(
-            nn.LayerNorm(len(GROUPS) * shape.width), nn.Linear(len(GROUPS) * shape.width, shape.head_width), *blocks, nn.LayerNorm(shape.head_width)
+            nn.LayerNorm(len(GROUPS) * shape.width),
+            nn.Linear(len(GROUPS) * shape.width, shape.head_width),
+            *blocks,
+            nn.LayerNorm(shape.head_width),
         )
         self.logit = nn.Linear(shape.head_width, 1)
 
     def forward(self, categories: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         embedded = {name: embedding(categories[:, column]) for column, (name, embedding) in enumerate(self.embeddings.items())}
-        parts = numbers.split([len(features) for features in GROUPS.values()], dim=1)
+        parts = torch.split(numbers, [len(features) for features in GROUPS.values()], dim=1)
         tokens = []
         for (group, to_token), part in zip(self.tokens.items(), parts, strict=True):
             own = [vectors for name, vectors in embedded.items() if CATEGORY_GROUP.get(name, "schedule") == group]

@@ -43,7 +43,8 @@ class Words:
 
     def where(self, value: str) -> np.ndarray:
         """bool [rows]: the rows that hold `value`."""
-        return self.codes == (self.values.index(value) if value in self.values else -2)
+        rows: np.ndarray = self.codes == (self.values.index(value) if value in self.values else -2)
+        return rows
 
     def take(self, rows: np.ndarray) -> Words:
         """The same column for a choice of rows."""
@@ -111,17 +112,23 @@ def read_events(path: Path, *, cutoff: int | None = None) -> Events:
 
 def _read(path: Path) -> pa.Table:
     if not path.is_file():
-        raise MalformedInput(f"{path} is missing (no row, column, entity_id or value can be read); write it with: prepare.py --events {path}")
+        raise MalformedInput(
+            f"{path} is missing (no row, column, entity_id or value can be read); write it with: prepare.py --events {path}"
+        )
     try:
         if path.suffix != ".csv":
             return pq.read_table(path)
         with path.open("rb") as file:
             names = file.readline().decode().strip().split(",")
-        text = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=True)
+        text = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, quoted_strings_can_be_null=True
+        )
         return pyarrow.csv.read_csv(path, convert_options=text)
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
-        raise MalformedInput(f"{path} cannot be read as {path.suffix.lstrip('.') or 'parquet'} ({reason}); write it again with prepare.py") from error
+        raise MalformedInput(
+            f"{path} cannot be read as {path.suffix.lstrip('.') or 'parquet'} ({reason}); write it again with prepare.py"
+        ) from error
 
 
 def _columns(path: Path, table: pa.Table) -> Events:
@@ -199,11 +206,14 @@ def _stop(events: Events, index: int, column: str, must: str) -> NoReturn:
 
 
 def _is_null(events: Events, column: str) -> np.ndarray:
+    nulls: np.ndarray
     if column in events.words:
-        return events.words[column].codes < 0
-    if column in events.times:
-        return events.times[column] == NO_TIME
-    return np.isnan(events.numbers[column])
+        nulls = events.words[column].codes < 0
+    elif column in events.times:
+        nulls = events.times[column] == NO_TIME
+    else:
+        nulls = np.isnan(events.numbers[column])
+    return nulls
 
 
 def _check(events: Events, bad: np.ndarray, column: str, must: str) -> None:
@@ -245,10 +255,20 @@ def _check_payload(events: Events) -> None:
             _check(events, is_kind & _is_null(events, column), column, f"but must not be null in a {kind} event")
     for column, allowed in RANGES.items():
         values = events.numbers[column]
-        _check(events, np.isinf(values) | (values < allowed.impossible_below), column, f"but must be finite and at least {allowed.impossible_below:g}")
+        _check(
+            events,
+            np.isinf(values) | (values < allowed.impossible_below),
+            column,
+            f"but must be finite and at least {allowed.impossible_below:g}",
+        )
     outcome = events.numbers["outcome"]
     _check(events, ~np.isnan(outcome) & (outcome != 0) & (outcome != 1), "outcome", "but must be 0 or 1")
     departs, arrives = events.times["scheduled_departure"], events.times["scheduled_arrival"]
-    _check(events, (departs != NO_TIME) & (arrives != NO_TIME) & (arrives <= departs), "scheduled_arrival", "which is not after its scheduled_departure")
+    _check(
+        events,
+        (departs != NO_TIME) & (arrives != NO_TIME) & (arrives <= departs),
+        "scheduled_arrival",
+        "which is not after its scheduled_departure",
+    )
     mature = events.times["outcome_time"]
     _check(events, (mature != NO_TIME) & (mature < events.times["event_time"]), "outcome_time", "which is before its event_time")

@@ -119,7 +119,9 @@ class Run:
         """
         if not self.options.resume:
             there = checkpoint.has_checkpoints(self.directory)
-            agree(f"{self.directory} already holds checkpoints: add --resume to continue that run, or give another --out" if there else None)
+            agree(
+                f"{self.directory} already holds checkpoints: add --resume to continue that run, or give another --out" if there else None
+            )
             return Position()
         found = checkpoint.restore(self.directory, lambda line: say(self.place, line))
         if found is None:
@@ -128,7 +130,10 @@ class Run:
         if found.identity["code"] != self.identity["code"]:
             say(self.place, "the code has changed since this checkpoint was saved")
         if found.identity["steps"] != self.identity["steps"]:
-            say(self.place, f"the schedule was for {found.identity['steps']} steps and is now for {self.identity['steps']}: the learning rate takes another course")
+            say(
+                self.place,
+                f"the schedule was for {found.identity['steps']} steps and is now for {self.identity['steps']}: the learning rate takes another course",
+            )
         self.model.load_state_dict(found.shared["model"])
         self.optimizer.load_state_dict(found.shared["optimizer"])
         self.scheduler.load_state_dict(found.shared["training"]["scheduler"])
@@ -144,7 +149,10 @@ class Run:
 
     def save(self, position: Position) -> None:
         """A checkpoint of everything that the next step depends on. There is no gradient scaler: the job computes in one precision."""
-        training = {"scheduler": self.scheduler.state_dict(), "position": {"step": position.step, "epoch": position.epoch, "consumed": position.consumed}}
+        training = {
+            "scheduler": self.scheduler.state_dict(),
+            "position": {"step": position.step, "epoch": position.epoch, "consumed": position.consumed},
+        }
         shared = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "training": training}
         own = checkpoint.random_state(self.place.device)
         checkpoint.save(self.directory, position.step, shared, own, identity=self.identity, keep=self.options.keep)
