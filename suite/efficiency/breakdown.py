@@ -79,7 +79,9 @@ def _does_not_add_up(trace: Trace) -> str:
 def _finding(worst: Judged, judged: Sequence[Judged], runs: Sequence[Sequence[Trace]]) -> Finding:
     decided = _all_hold(judged)
     details = {"breakdown": breakdown(runs), "world_size": worst.world_size, "rank": worst.rank, "phase": NAMES[worst.phase]}
-    text = f"rank {worst.rank} of {worst.world_size} {SHOWN[worst.phase]} for {worst.share.estimate:.0%} of its step (bound {worst.bound:.0%})"
+    text = (
+        f"rank {worst.rank} of {worst.world_size} {SHOWN[worst.phase]} for {worst.share.estimate:.0%} of its step (bound {worst.bound:.0%})"
+    )
     if decided is None:
         needed = more_runs_needed(worst.share, worst.bound)
         more = f"needs about {needed} more runs" if needed else "the share lies at its bound, more runs will not tell"

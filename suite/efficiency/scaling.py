@@ -62,7 +62,9 @@ def efficiency(alone: Sequence[Trace], together: Sequence[Trace]) -> Interval:
     return ratio_interval(several, one)
 
 
-def curve(alone: Sequence[Trace], together: Sequence[Sequence[Trace]], rows: Mapping[int, float], found: Mapping[int, Interval]) -> list[dict[str, float | None]]:
+def curve(
+    alone: Sequence[Trace], together: Sequence[Sequence[Trace]], rows: Mapping[int, float], found: Mapping[int, Interval]
+) -> list[dict[str, float | None]]:
     """The scaling chart's points."""
     points = []
     for traces in [alone, *together]:

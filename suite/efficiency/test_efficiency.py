@@ -40,7 +40,10 @@ def test_same_work(audit: Audit) -> None:
     threshold="the bound scaling_efficiency, outside the 95 % interval of interleaved repeats",
     timed=True,
     assumptions=("A step has the same global batch at every world size, so its time is the time of the same work.",),
-    limitations=("Medians: what slows fewer than half of the steps (saving, rare stragglers) does not move them.", "One machine, and no more ranks than it has cores or GPUs."),
+    limitations=(
+        "Medians: what slows fewer than half of the steps (saving, rare stragglers) does not move them.",
+        "One machine, and no more ranks than it has cores or GPUs.",
+    ),
     overturned_by="Repeats on a quiet machine whose interval lies on the other side of the bound.",
 )
 def test_scaling(audit: Audit) -> None:
@@ -48,7 +51,7 @@ def test_scaling(audit: Audit) -> None:
     room = _room(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    alone, *together = _timed(audit)
+    alone, *together = _timed(audit, planted=worlds(audit.world_size))
     work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
     audit.judge(scales, alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
 
@@ -70,16 +73,19 @@ def test_breakdown(audit: Audit) -> None:
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     bounds = {"data_wait_share": audit.targets("data_wait_share"), "exposed_share": audit.targets("exposed_share")}
-    audit.judge(accounted_for, _timed(audit), room=room, **bounds)
+    audit.judge(accounted_for, _timed(audit, planted=(audit.world_size,)), room=room, **bounds)
 
 
-def _timed(audit: Audit) -> list[list[Trace]]:
-    """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike."""
+def _timed(audit: Audit, planted: tuple[int, ...]) -> list[list[Trace]]:
+    """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike.
+
+    planted: the world sizes that the twin's fault concerns; the others are controls.
+    """
     sizes = worlds(audit.world_size)
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
     for repeat in range(REPEATS):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:
-            found[count].append(audit.run(world_size=count, level="timing", timed=True, repeat=repeat))
+            found[count].append(audit.run(world_size=count, level="timing", timed=True, repeat=repeat, planted=count in planted))
     return list(found.values())
 
 

@@ -28,18 +28,35 @@ def same_work(alone: Trace, together: Sequence[Trace], padding: str = "") -> Fin
         text, ratio = _difference(alone, trace, found, padding)
         compared += trace.steps["step"].nunique()
         if text:
-            return Finding(False, None if ratio == 1.0 else ratio, "times one device's samples per step", 1.0, "equal", text, samples=compared, details=table(alone, together))
+            return Finding(
+                False,
+                None if ratio == 1.0 else ratio,
+                "times one device's samples per step",
+                1.0,
+                "equal",
+                text,
+                samples=compared,
+                details=table(alone, together),
+            )
     rows = _rows(alone)
     usual = f"{median(rows.values()):.0f} samples per step in {len(rows)} steps"
     text = f"{' and '.join(named(trace) for trace in together)} do the work of one device: {usual}"
     power = "one sample more or less in one step"
-    return Finding(True, 1.0, "times one device's samples per step", 1.0, "equal", text, samples=compared, power=power, details=table(alone, together))
+    return Finding(
+        True, 1.0, "times one device's samples per step", 1.0, "equal", text, samples=compared, power=power, details=table(alone, together)
+    )
 
 
 def table(alone: Trace, together: Sequence[Trace]) -> dict[str, object]:
     """Steps, samples and micro-batches by world size, for the page."""
     rows = [
-        [size(trace), int(trace.steps["step"].nunique()), len(trace.samples), median(_rows(trace).values()), int(_micro_batches(trace).max())]
+        [
+            size(trace),
+            int(trace.steps["step"].nunique()),
+            len(trace.samples),
+            median(_rows(trace).values()),
+            int(_micro_batches(trace).max()),
+        ]
         for trace in [alone, *together]
     ]
     return {"table": {"columns": ["ranks", "steps", "samples", "samples per step", "micro-batches per rank and step"], "rows": rows}}
@@ -60,7 +77,10 @@ def _difference(alone: Trace, trace: Trace, found: Epochs, padding: str) -> tupl
     ratio = several[step] / one[step]
     what = "the work grows with the world size" if ratio > 1.01 else ("samples are lost on the way" if ratio < 1.0 else "samples are added")
     which = "per step" if len(different) == len(one) else f"in step {step}"
-    return f"{named(trace)} process {several[step]} samples {which} where one device processes {one[step]}: {what} ({len(different)} of {len(one)} steps)", ratio
+    return (
+        f"{named(trace)} process {several[step]} samples {which} where one device processes {one[step]}: {what} ({len(different)} of {len(one)} steps)",
+        ratio,
+    )
 
 
 def _may_pad(one: Mapping[int, int], several: Mapping[int, int], found: Epochs, step: int) -> bool:

@@ -31,7 +31,9 @@ def parameters_agree(together: Sequence[Trace]) -> Finding:
         if disagreeing:
             step = disagreeing[0]
             text = f"{named(trace)}: {_explain(trace, step, table[step], len(disagreeing))}"
-            return Finding(False, len(disagreeing), "steps", 0, "at_most", text, samples=compared, details=_details(trace, step, table[step]))
+            return Finding(
+                False, len(disagreeing), "steps", 0, "at_most", text, samples=compared, details=_details(trace, step, table[step])
+            )
     sizes = " and ".join(named(trace) for trace in several)
     text = f"all parameters are equal on every rank before the first and after each of the steps ({sizes}, {compared} comparisons)"
     return Finding(True, 0, "steps", 0, "at_most", text, samples=compared, power="one changed bit in one parameter of one rank")

@@ -19,7 +19,9 @@ Contributions = Mapping[int, Gradient]
 SHOWN_TENSORS = 3
 
 
-def why_gradients_differ(reference: Gradient, ranks: Mapping[int, Gradient], micro_batches: int, tolerance: float, shares: Contributions | None = None) -> str:
+def why_gradients_differ(
+    reference: Gradient, ranks: Mapping[int, Gradient], micro_batches: int, tolerance: float, shares: Contributions | None = None
+) -> str:
     """One sentence without a full stop.
 
     ranks: the gradient that each rank applied. tolerance: relative deviation up to which two gradients are the same. shares: see above.
@@ -33,7 +35,7 @@ def why_gradients_differ(reference: Gradient, ranks: Mapping[int, Gradient], mic
         return _why_scaled(factor, len(ranks), micro_batches)
     weights, residual = share_weights(reference, shares or {})
     if weights and residual <= max(tolerance, 1e-9):
-        return _why_weighted(weights)
+        return _why_weighted(weights, max(tolerance, 1e-9))
     off = [name for name in reference if not _close(reference[name], own[name], tolerance)]
     if len(off) < len(reference):
         return f"{len(off)} of {len(reference)} tensors differ from one device's gradient ({_shown(off)}), the others agree"
@@ -79,7 +81,11 @@ def share_weights(reference: Gradient, shares: Contributions) -> tuple[dict[int,
 def _why_unreduced(reference: Gradient, ranks: Mapping[int, Gradient], disagreeing: Mapping[int, Sequence[str]], tolerance: float) -> str:
     rank, names = next(iter(sorted(disagreeing.items())))
     mean = {name: np.mean([own[name] for own in ranks.values()], axis=0) for name in reference}
-    never = "they are never averaged, each rank applies its own" if all(_close(reference[name], mean[name], tolerance) for name in names) else "they changed after the reduction"
+    never = (
+        "they are never averaged, each rank applies its own"
+        if all(_close(reference[name], mean[name], tolerance) for name in names)
+        else "they changed after the reduction"
+    )
     if len(names) == len(reference):
         return f"rank {rank}'s gradient differs from rank 0's in all {len(names)} tensors: {never}"
     return f"rank {rank}'s gradient differs from rank 0's in {len(names)} of {len(reference)} tensors ({_shown(names)}): {never}"
@@ -96,10 +102,16 @@ def _why_scaled(factor: float, world_size: int, micro_batches: int) -> str:
     return f"all gradients differ from one device's by one factor, {factor:.6g}: the loss is normalised otherwise on several ranks"
 
 
-def _why_weighted(weights: Mapping[int, float]) -> str:
+def _why_weighted(weights: Mapping[int, float], tolerance: float) -> str:
+    """One rank off is that rank's fault; all off, some up and some down, is a mean over each rank's own count."""
     rank, weight = max(weights.items(), key=lambda item: abs(item[1] - 1.0))
     if weight == 0.0:
         return f"rank {rank}'s contribution is missing from the gradient"
+    if abs(weight) > 1e6:
+        return f"rank {rank} adds a gradient that has no part in one device's"
+    if len(weights) > 1 and all(abs(own - 1.0) > tolerance for own in weights.values()):
+        listed = ", ".join(f"{own:.3f}" for own in weights.values())
+        return f"the ranks' shares of the gradient weigh {listed} times what they should: each rank divides by its own count (of labels, tokens, rows), not by the global one"
     return f"rank {rank}'s share of the gradient weighs {weight:.4g} times what it should"
 
 

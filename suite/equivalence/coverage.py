@@ -41,7 +41,11 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
     single = ledger(alone)
     found = epochs(single)
     if (times := _multiplicity(single, found)) > 1:
-        return _finding(times, f"one device already consumes every sample {times} times in an epoch: each loader worker reads the whole data set", single)
+        return _finding(
+            times,
+            f"one device already consumes every sample {times} times in an epoch: each loader worker reads the whole data set",
+            single,
+        )
     for trace in together:
         ranks = ledger(trace)
         wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
@@ -69,7 +73,12 @@ def is_padding(misuse: Misuse, ranks: Ledger) -> bool:
     """Whether the misuse is what filling up the last batch of an epoch does: nothing is left out, and less than one batch is repeated there."""
     last = ranks.at(misuse.steps[-1])
     surplus = sum(misuse.surplus.values())
-    return not misuse.omitted and not misuse.surplus - last and not misuse.surplus.keys() - misuse.expected.keys() and surplus < sum(last.values())
+    return (
+        not misuse.omitted
+        and not misuse.surplus - last
+        and not misuse.surplus.keys() - misuse.expected.keys()
+        and surplus < sum(last.values())
+    )
 
 
 def explain(wrong: Sequence[Misuse], ranks: Ledger) -> str:
@@ -152,7 +161,12 @@ def _cut_by_samples(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse
     step_of = [step for step in ranks.steps for _ in range(_rows(ranks, step))]
     cuts = range(0, len(ranks.sequence) - found.samples + 1, found.samples)
     return [
-        _compare(index, tuple(sorted(set(step_of[first : first + found.samples]))), expected, Counter(ranks.sequence[first : first + found.samples]))
+        _compare(
+            index,
+            tuple(sorted(set(step_of[first : first + found.samples]))),
+            expected,
+            Counter(ranks.sequence[first : first + found.samples]),
+        )
         for index, first in enumerate(cuts, 1)
     ]
 
@@ -172,14 +186,28 @@ def _accepted(single: Ledger, found: Epochs, together: Sequence[Trace]) -> Findi
     if not found.samples:
         repeated = rows - len(set(single.sequence))
         if repeated > rows // 10:
-            return undecided(f"one device's {rows} samples show no epochs ({repeated} are repeated): sampling with replacement cannot be judged so, declare it under [capabilities]")
-        return undecided(f"the {len(single.steps)} steps end within the first epoch ({rows} samples): raise [job] steps until an epoch border is crossed")
+            return undecided(
+                f"one device's {rows} samples show no epochs ({repeated} are repeated): sampling with replacement cannot be judged so, declare it under [capabilities]"
+            )
+        return undecided(
+            f"the {len(single.steps)} steps end within the first epoch ({rows} samples): raise [job] steps until an epoch border is crossed"
+        )
     if not found.crossed:
         return undecided(f"the {len(single.steps)} steps cross no epoch border ({found.samples} samples): raise [job] steps")
     sizes = " and ".join(named(trace) for trace in together)
     tail = "" if found.tail == "kept" else "; the incomplete last batch of each epoch is dropped at every world size"
     text = f"{sizes} consume the {found.samples} samples of an epoch exactly once, as one device does, over {rows} rows and {found.whole} whole epoch(s){tail}"
-    return Finding(True, 0, "samples", 0, "at_most", text, samples=rows, power="one sample repeated or left out in one step", details={"epoch_samples": found.samples})
+    return Finding(
+        True,
+        0,
+        "samples",
+        0,
+        "at_most",
+        text,
+        samples=rows,
+        power="one sample repeated or left out in one step",
+        details={"epoch_samples": found.samples},
+    )
 
 
 def _finding(count: int, explanation: str, judged: Ledger, **details: int) -> Finding:

@@ -38,7 +38,9 @@ class Noise:
     reason: str = ""
 
 
-def gradients_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], shares: Mapping[int, Contributions] | None = None, power: str = "") -> Finding:
+def gradients_agree(
+    alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], shares: Mapping[int, Contributions] | None = None, power: str = ""
+) -> Finding:
     """Judge the first gradients of several world sizes against one device's.
 
     permuted: one-device runs on the same samples in other orders. shares: by world size, each rank's part of the gradient, where it was taken
@@ -113,10 +115,15 @@ def table(alone: Trace, together: Sequence[Trace], rows: int = 8) -> dict[str, l
     """The tensors that deviate most, one column per world size, for the page."""
     by_size = {size(trace): deviations(alone.gradients(), trace.gradients()) for trace in together}
     worst = sorted(next(iter(by_size.values())), key=lambda name: -max(found[name] for found in by_size.values()))[:rows]
-    return {"columns": ["tensor", *(f"{count} ranks" for count in by_size)], "rows": [[name, *(found[name] for found in by_size.values())] for name in worst]}
+    return {
+        "columns": ["tensor", *(f"{count} ranks" for count in by_size)],
+        "rows": [[name, *(found[name] for found in by_size.values())] for name in worst],
+    }
 
 
 def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None) -> str:
+    if ledger(alone).at(1) != ledger(worst).at(1):
+        return "the first step takes other samples than one device's, so its gradient is another one (equivalence.data_order names them)"
     ranks = {rank: worst.gradients(rank) for rank in range(size(worst))}
     micro_batches = int(worst.steps["micro_batches"].fillna(1).iloc[0])
     return why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)

@@ -30,7 +30,9 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
         if different:
             return _rejected(len(different), len(single.steps), f"{named(trace)}: {_explain(single, ranks, found, different)}")
     if not found.crossed:
-        return undecided(f"the same samples in each of {len(single.steps)} steps, but no epoch border is crossed: raise [job] steps so that reshuffling shows")
+        return undecided(
+            f"the same samples in each of {len(single.steps)} steps, but no epoch border is crossed: raise [job] steps so that reshuffling shows"
+        )
     if not fixed_order and repeats_its_order(single, found):
         return _rejected(1, len(single.steps), _FIXED)
     sizes = " and ".join(named(trace) for trace in together)
@@ -72,7 +74,9 @@ def _explain(single: Ledger, ranks: Ledger, found: Epochs, different: Sequence[i
     if not rows:
         return f"step {step} was never made, so the ranks stop before one device does"
     if rows != wanted:
-        short = f"the global batch of step {step} holds {rows} samples where one device's holds {wanted} ({missing} missing, {foreign} more)"
+        short = (
+            f"the global batch of step {step} holds {rows} samples where one device's holds {wanted} ({missing} missing, {foreign} more)"
+        )
         return f"{short}; {share}"
     if len(found.windows) > 1 and step in found.windows[1][1:2] + found.windows[1][:1] and repeats_its_order(ranks, found):
         return f"epoch 2 repeats the order of epoch 1 while one device reshuffles: the sampler's set_epoch is never called ({share})"

@@ -38,7 +38,9 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         return undecided("one device's own loss is not a finite number in every step, so there is nothing to compare with")
     length = min(len(series) for series in [*controls, *(relative(alone, trace) for trace in together)])
     if length < len(_effective(alone, "mean")):
-        return undecided(f"only {length} of {len(_effective(alone, 'mean'))} steps were made at every world size: their losses cannot be compared to the end")
+        return undecided(
+            f"only {length} of {len(_effective(alone, 'mean'))} steps were made at every world size: their losses cannot be compared to the end"
+        )
     envelope = noise_envelope([series[:length] for series in controls], floor=_roundoff(numerics))
     worst = max(together, key=lambda trace: _peak(relative(alone, trace), envelope))
     return _finding(alone, worst, envelope, numerics)
@@ -95,8 +97,18 @@ def _finding(alone: Trace, worst: Trace, envelope: Envelope, numerics: str) -> F
     rate = f"{envelope.false_alarm_rate:.0%} designed false alarms, {envelope.left_out} of {envelope.controls} controls outside the others' envelope"
     border = "" if epochs(ledger(alone)).crossed else "; no epoch border was crossed"
     kept = {"steps": list(range(1, len(series) + 1)), "deviation": series, "envelope": envelope.bound}
-    details = {"trajectory": kept, "numerics": numerics, "losses": aggregation(alone, worst), "world_size": size(worst), "false_alarms": rate}
-    numbers = "as the job computes" if numerics == "as_run" else "forced to float64 with dropout off, because as it runs the job is random per sample"
+    details = {
+        "trajectory": kept,
+        "numerics": numerics,
+        "losses": aggregation(alone, worst),
+        "world_size": size(worst),
+        "false_alarms": rate,
+    }
+    numbers = (
+        "as the job computes"
+        if numerics == "as_run"
+        else "forced to float64 with dropout off, because as it runs the job is random per sample"
+    )
     bound = envelope.multiple
     return Finding(
         peak <= bound, peak, "times the median noise", bound, "at_most", f"{text} ({numbers}; {rate}{border})", samples=envelope.controls,
@@ -109,7 +121,10 @@ def _where(series: Series, envelope: Envelope) -> tuple[int, str]:
     outside = np.flatnonzero(series > envelope.bound)
     if not len(outside):
         at = int(np.argmax(series / envelope.shape))
-        return 0, f"the loss stays within the noise of permuted one-device runs over {len(series)} steps, nearest at step {at + 1} ({series[at]:.2g} of {envelope.bound[at]:.2g})"
+        return (
+            0,
+            f"the loss stays within the noise of permuted one-device runs over {len(series)} steps, nearest at step {at + 1} ({series[at]:.2g} of {envelope.bound[at]:.2g})",
+        )
     first = int(outside[0])
     return first + 1, (
         f"the loss leaves the noise of permuted one-device runs at step {first + 1}: it deviates by {series[first]:.2g} of its value where noise explains "
@@ -125,7 +140,11 @@ def _hint(alone: Trace, worst: Trace, step: int) -> str:
     if not single.sequence or not ranks.sequence:
         return ""
     other = next((made for made in single.steps if made <= step and single.at(made) != ranks.at(made)), 0)
-    return f"; its samples differ from one device's from step {other} on" if other else "; its samples are those of one device up to there, so the computation differs"
+    return (
+        f"; its samples differ from one device's from step {other} on"
+        if other
+        else "; its samples are those of one device up to there, so the computation differs"
+    )
 
 
 def _peak(series: Series, envelope: Envelope) -> float:

@@ -20,7 +20,9 @@ PHASES = {"data_wait_ms": 2.0, "forward_ms": 30.0, "backward_ms": 50.0, "optimiz
 Extra = Callable[[int], dict[str, float]]
 
 
-def timed(ranks: int, repeat: int = 0, extra: Extra = lambda rank: {}, exposed_ms: float = 4.0, noise: float = 0.01, share: float | None = None) -> Trace:
+def timed(
+    ranks: int, repeat: int = 0, extra: Extra = lambda rank: {}, exposed_ms: float = 4.0, noise: float = 0.01, share: float | None = None
+) -> Trace:
     """A run whose work is split evenly (or `share` of it is left per rank), plus what `extra` adds to a rank's phases.
 
     All ranks' steps last as long as the slowest one's: the others wait in backward.
@@ -48,7 +50,9 @@ def repeats(ranks: int, **options: Any) -> list[Trace]:
 
 def worked(ranks: int, rows: Callable[[int, int], int] = lambda rank, step: 0, **options: Any) -> Trace:
     """A run whose ranks consume these numbers of rows (0: their even share of 8)."""
-    return make_trace(steps=STEPS, ranks=ranks, samples=lambda rank, step: [sample_of(row) for row in range(rows(rank, step) or 8 // ranks)], **options)
+    return make_trace(
+        steps=STEPS, ranks=ranks, samples=lambda rank, step: [sample_of(row) for row in range(rows(rank, step) or 8 // ranks)], **options
+    )
 
 
 WORK = [worked(1), worked(2), worked(4)]
@@ -78,7 +82,10 @@ def test_work_that_grows_with_the_world_is_named() -> None:
     finding = scales(repeats(1), [repeats(2, share=1.0)], [worked(1), worked(2, lambda rank, step: 8)], 0.7, ROOM)
 
     assert finding.accepted is False
-    assert "a step of 2 ranks processes 16 samples where one of one rank processes 8: the work grows with the world size" in finding.explanation
+    assert (
+        "a step of 2 ranks processes 16 samples where one of one rank processes 8: the work grows with the world size"
+        in finding.explanation
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +132,10 @@ def test_a_compute_bound_step_is_accepted() -> None:
         ({"extra": lambda rank: {"data_wait_ms": 60.0}}, "the bottleneck is data wait: rank "),
         ({"exposed_ms": 60.0}, "the bottleneck is exposed communication: rank "),
         ({"extra": lambda rank: {"other_ms": 60.0}}, "the bottleneck is code outside the named phases: rank "),
-        ({"extra": lambda rank: {"data_wait_ms": 60.0} if rank == 1 else {}}, "the bottleneck is data wait: rank 1 of 2 waits for its input for 5"),
+        (
+            {"extra": lambda rank: {"data_wait_ms": 60.0} if rank == 1 else {}},
+            "the bottleneck is data wait: rank 1 of 2 waits for its input for 5",
+        ),
     ],
 )
 def test_the_bottleneck_is_named(options: dict[str, Any], words: str) -> None:
@@ -154,8 +164,14 @@ def test_equal_work_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("trace", "words"),
     [
-        (worked(2, lambda rank, step: 8), "2 ranks process 16 samples per step where one device processes 8: the work grows with the world size"),
-        (worked(2, lambda rank, step: 3 if (rank, step) == (1, 5) else 0), "2 ranks process 7 samples in step 5 where one device processes 8: samples are lost"),
+        (
+            worked(2, lambda rank, step: 8),
+            "2 ranks process 16 samples per step where one device processes 8: the work grows with the world size",
+        ),
+        (
+            worked(2, lambda rank, step: 3 if (rank, step) == (1, 5) else 0),
+            "2 ranks process 7 samples in step 5 where one device processes 8: samples are lost",
+        ),
         (worked(2, micro_batches=lambda rank, step: 2 if rank else 1), "in step 1 rank 1 accumulates 2 micro-batches and rank 0 1"),
         (make_trace(steps=STEPS - 2, ranks=2), "2 ranks make 10 optimizer steps where one device makes 12"),
     ],

@@ -217,7 +217,15 @@ def test_a_loss_that_leaves_the_noise_is_rejected_at_its_step() -> None:
 def test_other_samples_are_blamed_where_they_differ_first() -> None:
     base = losses(9, 1e-7)
     finding = losses_agree(
-        lossy(), orders(), [lossy(2, losses=lambda rank, step: [base(rank, step)[0] * (1.0 + 1e-4 * (step >= 5))], samples=lambda rank, step: [sample_of(step)])]
+        lossy(),
+        orders(),
+        [
+            lossy(
+                2,
+                losses=lambda rank, step: [base(rank, step)[0] * (1.0 + 1e-4 * (step >= 5))],
+                samples=lambda rank, step: [sample_of(step)],
+            )
+        ],
     )
 
     assert "its samples differ from one device's from step 1 on" in finding.explanation
@@ -250,7 +258,9 @@ def test_a_shorter_run_decides_nothing() -> None:
 
 
 def test_a_loss_that_is_no_number_is_rejected() -> None:
-    finding = losses_agree(lossy(), orders(), [lossy(2, losses=lambda rank, step: [float("nan") if step == 3 else losses(9, 1e-7)(rank, step)[0]])])
+    finding = losses_agree(
+        lossy(), orders(), [lossy(2, losses=lambda rank, step: [float("nan") if step == 3 else losses(9, 1e-7)(rank, step)[0]])]
+    )
 
     assert finding.accepted is False
     assert "at step 3" in finding.explanation
@@ -294,13 +304,17 @@ def test_initial_weights_that_differ_are_named() -> None:
 
 
 def test_a_rank_that_stops_early_is_named() -> None:
-    short = make_trace(ranks=2, change=lambda record: None if record["kind"] == "step" and record["rank"] == 1 and record["step"] > 4 else record)
+    short = make_trace(
+        ranks=2, change=lambda record: None if record["kind"] == "step" and record["rank"] == 1 and record["step"] > 4 else record
+    )
 
     assert "rank 1 made no step 5, while rank 0 did" in parameters_agree([short]).explanation
 
 
 def test_sharded_parameters_are_not_compared() -> None:
-    sharded = make_trace(ranks=2, extra=[{"kind": "not_seen", "rank": 0, "signal": "whole_parameters", "reason": "parameters are sharded (DTensor)"}])
+    sharded = make_trace(
+        ranks=2, extra=[{"kind": "not_seen", "rank": 0, "signal": "whole_parameters", "reason": "parameters are sharded (DTensor)"}]
+    )
 
     finding = parameters_agree([sharded])
 

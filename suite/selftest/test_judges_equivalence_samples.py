@@ -28,7 +28,11 @@ def batches(order: Order, batch: int = BATCH, drop_last: bool = False) -> list[l
     found: list[list[int]] = []
     for epoch in range(40):
         indices = order(epoch)
-        found += [list(indices[first : first + batch]) for first in range(0, len(indices), batch) if not drop_last or first + batch <= len(indices)]
+        found += [
+            list(indices[first : first + batch])
+            for first in range(0, len(indices), batch)
+            if not drop_last or first + batch <= len(indices)
+        ]
     return found
 
 
@@ -48,7 +52,9 @@ def sound(length: int, steps: int, *, drop_last: bool = False, seed: int = 0) ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize(("length", "steps", "drop_last"), [(32, 10, False), (30, 10, False), (30, 8, True), (32, 24, False), (24, 4, False)])
+@pytest.mark.parametrize(
+    ("length", "steps", "drop_last"), [(32, 10, False), (30, 10, False), (30, 8, True), (32, 24, False), (24, 4, False)]
+)
 def test_sound_ledgers_are_accepted(seed: int, length: int, steps: int, drop_last: bool) -> None:
     alone, together = sound(length, steps, drop_last=drop_last, seed=seed)
 
@@ -113,7 +119,9 @@ def test_same_seed_and_half_batches_are_named() -> None:
     """No sampler, but per-rank batches: both ranks walk through the same shuffled data, half a batch at a time."""
     made = batches(shuffled(32))
     halves = batches(shuffled(32), batch=4)
-    finding = each_sample_once(run(1, 10, made), [make_trace(steps=10, ranks=2, samples=lambda rank, step: [sample_of(i) for i in halves[step - 1]])])
+    finding = each_sample_once(
+        run(1, 10, made), [make_trace(steps=10, ranks=2, samples=lambda rank, step: [sample_of(i) for i in halves[step - 1]])]
+    )
 
     assert finding.accepted is False
     assert "rank 1 sees rank 0's samples" in finding.explanation
@@ -196,7 +204,9 @@ def test_a_forgotten_set_epoch_is_named() -> None:
     finding = same_samples_each_step(run(1, 10, batches(order)), [run(2, 10, fixed)])
 
     assert finding.accepted is False
-    assert "epoch 2 repeats the order of epoch 1 while one device reshuffles: the sampler's set_epoch is never called" in finding.explanation
+    assert (
+        "epoch 2 repeats the order of epoch 1 while one device reshuffles: the sampler's set_epoch is never called" in finding.explanation
+    )
 
 
 def test_an_order_that_never_changes_must_be_declared() -> None:
@@ -248,7 +258,9 @@ def test_sampling_with_replacement_is_not_judged(seed: int) -> None:
 @pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
 def test_what_cannot_be_seen_decides_nothing(judge: Callable[..., object]) -> None:
     alone, _ = sound(32, 10)
-    blind = make_trace(ranks=2, samples=None, extra=[{"kind": "not_seen", "rank": 1, "signal": "samples", "reason": "the inputs hold no rows"}])
+    blind = make_trace(
+        ranks=2, samples=None, extra=[{"kind": "not_seen", "rank": 1, "signal": "samples", "reason": "the inputs hold no rows"}]
+    )
     dead = make_trace(ranks=2, ended=ended_well(2, rank1=7))
 
     for traces, words in [([blind], "the inputs hold no rows"), ([dead], "rank 1 exited with code 7"), ([], "only one device")]:
