@@ -19,10 +19,10 @@ MOST_CHECKPOINTS = 3
     threshold="0 parts that differ right after the restore, for the first, a middle and the last checkpoint",
     needs=("checkpoint",),
     min_world=1,
-    assumptions=("the state before the first step and the record of that step show all that a restore has to bring back",),
+    assumptions=("the state before the first step and the records of the first two show all that a restore has to bring back",),
     limitations=(
-        "says nothing of the steps after the first (that is recovery.continuation) nor of a save cut short (recovery.worst_boundary)",
-        "state that acts later than the first step, such as a loss scaler's growth counter, is not looked at here",
+        "says nothing of the steps after the second (that is recovery.continuation) nor of a save cut short (recovery.worst_boundary)",
+        "state that acts later than that, such as a loss scaler's growth counter, is not looked at here",
     ),
     overturned_by="a checkpoint whose restored state differs from the state of the uninterrupted run at that step",
 )
