@@ -1,7 +1,7 @@
 """Why several ranks are not as fast as they should be, in one sentence.
 
-Looked for in this order: one rank does more of its own work than the others (waiting ranks are victims, not causes); the work per rank does not shrink;
-the phase that loses most against an even split of one device's time.
+Either one rank does more of its own work than the others (waiting ranks are victims, not causes), or all of them lose: then because the work per rank
+does not shrink, or in the phase that loses most against an even split of one device's time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ def why_slower(alone: Sequence[Trace], together: Sequence[Trace], rows: Mapping[
     """The main reason why `together` takes longer per step than its share of `alone`. rows: samples per step by world size."""
     ranks = size(together[0])
     one, several = mean_phases(alone).iloc[0], mean_phases(together)
-    lost_ms = float(several["step_ms"].max() - one["step_ms"] / ranks)
+    worst, extra_ms = _largest_loss(one, several, ranks)
     rank, phase, most_ms, others_ms = imbalance(several)
-    if most_ms - others_ms > lost_ms / 2:
+    if most_ms - others_ms > extra_ms:
         return f"rank {rank} takes {most_ms:.3g} ms in {NAMES[phase]} where the others take {others_ms:.3g}: they wait for it in every step"
     if rows.get(ranks, 0.0) > 1.01 * rows.get(1, float("inf")):
         return f"a step of {ranks} ranks processes {rows[ranks]:.0f} samples where one of one rank processes {rows[1]:.0f}: the work grows with the world size"
-    worst, extra_ms = _largest_loss(one, several, ranks)
     return f"{NAMES[worst]} loses most, {extra_ms:.3g} ms of each step against an even split: {REMEDIES[worst]}"
 
 
@@ -56,10 +55,13 @@ def imbalance(several: pd.DataFrame) -> tuple[int, str, float, float]:
 
 
 def _largest_loss(one: pd.Series, several: pd.DataFrame, ranks: int) -> tuple[str, float]:
-    """The phase that exceeds its share of one device's time most. Waiting for communication is taken out of backward, where it happens."""
-    slowest = several.max()
-    extra = {name: float(slowest[name] - one[name] / ranks) for name in (*OWN_WORK, "exposed_ms")}
+    """The phase in which every rank, the quickest too, exceeds its share of one device's time most.
+
+    Waiting for communication is taken out of backward, where it happens; the rank that waits least shows what communication itself costs.
+    """
     computed = several["backward_ms"] - several["exposed_ms"]
-    extra["backward_ms"] = float(computed.clip(lower=0.0).max() - (one["backward_ms"] - one["exposed_ms"]) / ranks)
+    quickest = several.min()
+    extra = {name: float(quickest[name] - one[name] / ranks) for name in (*OWN_WORK, "exposed_ms")}
+    extra["backward_ms"] = float(computed.clip(lower=0.0).min() - (one["backward_ms"] - one["exposed_ms"]) / ranks)
     worst = max(extra, key=lambda name: extra[name])
     return worst, extra[worst]

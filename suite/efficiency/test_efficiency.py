@@ -12,6 +12,7 @@ from suite.efficiency.work import same_work
 from suite.equivalence.usable import worlds
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
+TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
 DELAY_MS = 60.0
 
 
@@ -81,11 +82,13 @@ def _timed(audit: Audit, planted: tuple[int, ...]) -> list[list[Trace]]:
 
     planted: the world sizes that the twin's fault concerns; the others are controls.
     """
-    sizes = worlds(audit.world_size)
+    sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
     for repeat in range(REPEATS):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:
-            found[count].append(audit.run(world_size=count, level="timing", timed=True, repeat=repeat, planted=count in planted))
+            found[count].append(
+                audit.run(world_size=count, level="timing", steps=steps, timed=True, repeat=repeat, planted=count in planted)
+            )
     return list(found.values())
 
 

@@ -45,10 +45,19 @@ def phases(trace: Trace) -> pd.DataFrame:
 
 
 def shares(trace: Trace) -> pd.DataFrame:
-    """Share of the time behind the warm-up that each phase takes, one row per rank; columns PHASES and exposed_ms."""
-    columns = [*PHASES, "exposed_ms"]
-    sums = settled(trace).groupby("rank")[[*columns, "step_ms"]].sum()
-    return sums[columns].div(sums["step_ms"], axis=0)
+    """Share of a step that each phase takes, one row per rank; columns PHASES and exposed_ms.
+
+    Of the phases' own time the whole counts, since input may stall once in many steps. Pauses between steps (a save, an evaluation) are not part
+    of a step: what unnamed time exceeds its median is left out. Waiting for communication is the median step's, as the ranks that do not save
+    wait there for the one that does.
+    """
+    steps = settled(trace)
+    pause_ms = (steps["other_ms"] - steps.groupby("rank")["other_ms"].transform("median")).clip(lower=0.0).fillna(0.0)
+    steady = steps.assign(other_ms=steps["other_ms"] - pause_ms, step_ms=steps["step_ms"] - pause_ms)
+    sums = steady.groupby("rank")[[*PHASES, "step_ms"]].sum()
+    found = sums[list(PHASES)].div(sums["step_ms"], axis=0)
+    waits = steady.assign(exposed_ms=steady["exposed_ms"].fillna(0.0) / steady["step_ms"]).groupby("rank")["exposed_ms"].median()
+    return found.assign(exposed_ms=waits)
 
 
 def mean_phases(traces: Sequence[Trace]) -> pd.DataFrame:

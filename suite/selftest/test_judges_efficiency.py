@@ -145,6 +145,23 @@ def test_the_bottleneck_is_named(options: dict[str, Any], words: str) -> None:
     assert words in finding.explanation
 
 
+def test_a_save_in_some_steps_is_no_part_of_a_step_but_a_stalling_loader_is() -> None:
+    def stretched(phase: str) -> list[Trace]:
+        """Every fourth step takes 100 ms more in this phase."""
+
+        def change(record: dict[str, Any]) -> dict[str, Any]:
+            if record["kind"] != "step" or record["step"] % 4:
+                return record
+            return {**record, phase: record[phase] + 100.0, "step_ms": record["step_ms"] + 100.0}
+
+        return [make_trace(steps=STEPS, ranks=2, change=change) for _ in range(6)]
+
+    assert accounted_for([stretched("other_ms")], 0.1, 0.3, ROOM).accepted is True
+    stalling = accounted_for([stretched("data_wait_ms")], 0.1, 0.3, ROOM)
+    assert stalling.accepted is False
+    assert "the bottleneck is data wait" in stalling.explanation
+
+
 def test_phases_that_do_not_add_up_decide_nothing() -> None:
     torn = make_trace(steps=STEPS, ranks=2, other_ms=-20.0)
 
