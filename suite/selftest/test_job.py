@@ -83,7 +83,7 @@ def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
 
 MISTAKES = [
     # what is replaced, by what, line, words that the sentence must have
-    ("", "[job", 30, ["not TOML"]),
+    ("", "[job", 29, ["not TOML"]),
     ("global_batch = 32", "global_batch = thirty", 4, ["not TOML"]),
     ("global_batch = 32", "global_batch = 32\nglobal_batch = 64", 5, ["not TOML"]),
     ("[job]", "[jobs]", 1, ['"jobs" is no known table', 'did you mean "job"', "checkpoint"]),

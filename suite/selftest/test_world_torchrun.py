@@ -26,7 +26,7 @@ def test_warm_and_torchrun_compute_the_same_losses_bit_for_bit(launcher: Launche
     for name in ("warm", "torchrun"):
         argv = command_line(job, world_size=2, out=tmp_path / name / "out")
         run_dir = tmp_path / name / "run"
-        start = Start(argv=argv, folder=job.folder, world_size=2, run_dir=run_dir, launcher=name, deadline_s=120)  # type: ignore[arg-type]
+        start = Start(argv=argv, folder=job.folder, world_size=2, run_dir=run_dir, launcher=name, deadline_s=120)
         ended = launcher.run(start)
         assert ended.message == ""
         assert [rank.exit_code for rank in ended.ranks] == [0, 0]
