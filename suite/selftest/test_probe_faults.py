@@ -135,10 +135,10 @@ def test_a_batch_is_damaged(runs: ProbeRuns, clean: Ran) -> None:
 
 
 def test_an_exception_is_hidden(runs: ProbeRuns) -> None:
-    honest = runs.start("ddp", "--crash-at", "2")
-    assert exit_codes(honest) == [1, 1]
-    ran = runs.start("ddp", "--crash-at", "2", faults=[Fault("exit_zero")])
-    assert exit_codes(ran) == [0, 0]
+    honest = runs.start("ddp", "--crash-at", "2", ranks=1)
+    assert exit_codes(honest) == [1]
+    ran = runs.start("ddp", "--crash-at", "2", ranks=1, faults=[Fault("exit_zero")])
+    assert exit_codes(ran) == [0]
     assert ran.trace.fired("exit_zero")
     assert "Traceback" not in "".join(ran.logs)
 

@@ -85,7 +85,8 @@ def test_collectives_are_those_of_the_reducer(runs: ProbeRuns) -> None:
     assert len(reduced) == 2 * 4, "one bucket, reduced once a step on each rank: no_sync micro-batches reduce nothing"
     assert (reduced["bytes"] == 4 * trace.model(0)["parameter_count"]).all()
     assert (reduced["done_ns"] >= reduced["arrive_ns"]).all()
-    assert (trace.steps["exposed_ms"] > 0).all()
+    assert (trace.steps["exposed_ms"] >= 0).all()
+    assert trace.steps["exposed_ms"].sum() > 0, "the last bucket cannot have been reduced in no time"
 
 
 def test_a_skipped_step_is_told_apart(runs: ProbeRuns) -> None:
