@@ -17,7 +17,7 @@ from suite.efficiency.timing import PHASES, mean_phases, settled, shares, too_sh
 from suite.equivalence.usable import named, size, undecided, unusable
 
 CLOCK_MS = 0.05  # phases are stamped to a microsecond each; what a step's phases miss of it, or exceed it by, is no more than this
-SHOWN = {"data_wait_ms": "waits for its input", "exposed_ms": "waits for communication", "other_ms": "is outside every named phase"}
+SHOWN = {"data_wait_ms": "waits for its input", "exposed_ms": "waits for communication", "unnamed_ms": "is outside every named phase"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Judged:
 
     @property
     def excess(self) -> float:
-        """Relative to its bound: above 1 is over it."""
-        return self.share.estimate / self.bound if self.bound > 0 else float("inf")
+        """By how much of a step it is over its bound; negative within."""
+        return self.share.estimate - self.bound
 
 
 def accounted_for(runs: Sequence[Sequence[Trace]], data_wait_share: float, exposed_share: float, room: Room) -> Finding:
@@ -48,9 +48,10 @@ def accounted_for(runs: Sequence[Sequence[Trace]], data_wait_share: float, expos
         return undecided(reason)
     if torn := next(filter(None, map(_does_not_add_up, every)), ""):
         return undecided(torn)
-    bounds = {"data_wait_ms": data_wait_share, "exposed_ms": exposed_share, "other_ms": min(data_wait_share, exposed_share)}
+    bounds = {"data_wait_ms": data_wait_share, "exposed_ms": exposed_share, "unnamed_ms": min(data_wait_share, exposed_share)}
     judged = [share for repeats in runs for share in _judged(repeats, bounds)]
-    worst = max(judged, key=lambda share: share.excess)
+    over = max((share.world_size for share in judged if share.excess > 0), default=0)
+    worst = max((share for share in judged if share.world_size == over or not over), key=lambda share: share.excess)
     return _finding(worst, judged, runs)
 
 

@@ -15,16 +15,17 @@ from fixtures.trace import Trace
 from suite.efficiency.timing import mean_phases
 from suite.equivalence.usable import size
 
-OWN_WORK = ("data_wait_ms", "forward_ms", "optimizer_ms", "other_ms")  # in backward and in collectives a rank also waits for others
+OWN_WORK = ("data_wait_ms", "forward_ms", "optimizer_ms", "unnamed_ms")  # in backward and in collectives a rank also waits for others
+COMPUTE = ("data_wait_ms", "forward_ms", "backward_ms")
 NAMES = {
-    "data_wait_ms": "data wait", "forward_ms": "forward", "backward_ms": "backward", "optimizer_ms": "the optimizer", "other_ms": "code outside the named phases",
+    "data_wait_ms": "data wait", "forward_ms": "forward", "backward_ms": "backward", "optimizer_ms": "the optimizer", "other_ms": "the rest", "unnamed_ms": "code outside the named phases",
     "exposed_ms": "exposed communication",
 }  # fmt: skip
 REMEDIES = {
     "data_wait_ms": "the input pipeline (storage or decode) does not keep up",
     "exposed_ms": "ranks wait for communication that computation does not hide",
     "optimizer_ms": "every rank updates all parameters, which does not get less with more ranks",
-    "other_ms": "logging, saving or synchronisation outside the training step",
+    "unnamed_ms": "input without a DataLoader, logging or synchronisation takes its time",
     "forward_ms": "compute per rank does not shrink as the batch is split",
     "backward_ms": "compute per rank does not shrink as the batch is split",
 }
@@ -38,9 +39,13 @@ def why_slower(alone: Sequence[Trace], together: Sequence[Trace], rows: Mapping[
     rank, phase, most_ms, others_ms = imbalance(several)
     if most_ms - others_ms > extra_ms:
         return f"rank {rank} takes {most_ms:.3g} ms in {NAMES[phase]} where the others take {others_ms:.3g}: they wait for it in every step"
+    grows = ""
     if rows.get(ranks, 0.0) > 1.01 * rows.get(1, float("inf")):
-        return f"a step of {ranks} ranks processes {rows[ranks]:.0f} samples where one of one rank processes {rows[1]:.0f}: the work grows with the world size"
-    return f"{NAMES[worst]} loses most, {extra_ms:.3g} ms of each step against an even split: {REMEDIES[worst]}"
+        grows = f"a step of {ranks} ranks processes {rows[ranks]:.0f} samples where one of one rank processes {rows[1]:.0f}: the work grows with the world size"
+    if grows and worst in COMPUTE:
+        return grows
+    lost = f"{NAMES[worst]} loses most, {extra_ms:.3g} ms of each step against an even split: {REMEDIES[worst]}"
+    return f"{lost}; besides, {grows}" if grows else lost
 
 
 def imbalance(several: pd.DataFrame) -> tuple[int, str, float, float]:

@@ -21,9 +21,22 @@ FEWEST_STEPS = 4
 
 
 def settled(trace: Trace) -> pd.DataFrame:
-    """The steps behind the warm-up, all ranks."""
+    """The steps behind the warm-up, all ranks; one column more, unnamed_ms: other_ms without the waiting for communication in it."""
     last = int(trace.steps["step"].max()) if len(trace.steps) else 0
-    return trace.steps.loc[trace.steps["step"] > int(last * WARM_UP_SHARE)]
+    steps = trace.steps.loc[trace.steps["step"] > int(last * WARM_UP_SHARE)]
+    waited_ms = _waits_outside_backward_ms(trace)
+    outside = [waited_ms.get((rank, step), 0.0) for rank, step in zip(steps["rank"].tolist(), steps["step"].tolist(), strict=True)]
+    in_other = np.minimum(np.asarray(outside), steps["exposed_ms"].fillna(0.0).to_numpy())
+    return steps.assign(unnamed_ms=(steps["other_ms"] - np.clip(in_other, 0.0, None)).clip(lower=steps["other_ms"].clip(upper=0.0)))
+
+
+def _waits_outside_backward_ms(trace: Trace) -> dict[tuple[int, int], float]:
+    """(rank, step) -> how long collectives took that were called outside of backward."""
+    called = trace.collectives.loc[trace.collectives["phase"] != "backward"].dropna(subset=["done_ns"])
+    took: dict[tuple[int, int], float] = {}
+    for rank, step, arrive_ns, done_ns in zip(*(called[name].tolist() for name in ("rank", "step", "arrive_ns", "done_ns")), strict=True):
+        took[rank, step] = took.get((rank, step), 0.0) + (done_ns - arrive_ns) / 1e6
+    return took
 
 
 def too_short(trace: Trace) -> str:
@@ -38,26 +51,25 @@ def step_ms(trace: Trace) -> float:
 
 
 def phases(trace: Trace) -> pd.DataFrame:
-    """Median milliseconds of each phase, one row per rank; columns PHASES, exposed_ms and step_ms."""
-    columns = [*PHASES, "exposed_ms", "step_ms"]
+    """Median milliseconds of each phase, one row per rank; columns PHASES, unnamed_ms, exposed_ms and step_ms."""
+    columns = [*PHASES, "unnamed_ms", "exposed_ms", "step_ms"]
     medians = settled(trace).groupby("rank")[columns].median()
     return medians.fillna(0.0)
 
 
 def shares(trace: Trace) -> pd.DataFrame:
-    """Share of a step that each phase takes, one row per rank; columns PHASES and exposed_ms.
+    """Share of a step that a rank waits for input, waits for communication, and spends outside of every name, one row per rank.
 
-    Of the phases' own time the whole counts, since input may stall once in many steps. Pauses between steps (a save, an evaluation) are not part
-    of a step: what unnamed time exceeds its median is left out. Waiting for communication is the median step's, as the ranks that do not save
-    wait there for the one that does.
+    Columns data_wait_ms, exposed_ms, unnamed_ms. Of data wait the whole counts, since input may stall once in many steps. Pauses between steps
+    (a save, an evaluation) are no part of a step: what unnamed time exceeds its median is left out. Waiting for communication is the median
+    step's, as the ranks that do not save wait there for the one that does.
     """
     steps = settled(trace)
-    pause_ms = (steps["other_ms"] - steps.groupby("rank")["other_ms"].transform("median")).clip(lower=0.0).fillna(0.0)
-    steady = steps.assign(other_ms=steps["other_ms"] - pause_ms, step_ms=steps["step_ms"] - pause_ms)
-    sums = steady.groupby("rank")[[*PHASES, "step_ms"]].sum()
-    found = sums[list(PHASES)].div(sums["step_ms"], axis=0)
+    pause_ms = (steps["unnamed_ms"] - steps.groupby("rank")["unnamed_ms"].transform("median")).clip(lower=0.0).fillna(0.0)
+    steady = steps.assign(unnamed_ms=steps["unnamed_ms"] - pause_ms, step_ms=steps["step_ms"] - pause_ms)
+    sums = steady.groupby("rank")[["data_wait_ms", "unnamed_ms", "step_ms"]].sum()
     waits = steady.assign(exposed_ms=steady["exposed_ms"].fillna(0.0) / steady["step_ms"]).groupby("rank")["exposed_ms"].median()
-    return found.assign(exposed_ms=waits)
+    return sums[["data_wait_ms", "unnamed_ms"]].div(sums["step_ms"], axis=0).assign(exposed_ms=waits)
 
 
 def mean_phases(traces: Sequence[Trace]) -> pd.DataFrame:

@@ -89,30 +89,32 @@ def explain(wrong: Sequence[Misuse], ranks: Ledger) -> str:
     if all(is_padding(misuse, ranks) for misuse in wrong):
         return f'the last batch of epoch {wrong[0].epoch} is filled up with {_counted(wrong[0].surplus)} consumed before; declare it under [capabilities] as padding = "the reason"'
     if shared := _seen_elsewhere(ranks, wrong):
-        return _explain_shared(ranks, steps, shared, surplus, omitted)
+        return _explain_shared(ranks, steps, shared, omitted)
     if surplus:
         rank, step = _first_repeat(ranks, surplus, wrong)
         return f"rank {rank} consumes {_counted(surplus)} twice in epoch {wrong[0].epoch} (first at step {step}){lost}"
     return f"{_counted(omitted)} of epoch {wrong[0].epoch} {_is(omitted)} never consumed{_short_rank(ranks, steps)}"
 
 
-def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, surplus: Samples, omitted: Samples) -> str:
-    own = sum(ranks.of_rank(shared.rank, steps).values())
-    if 2 * shared.same_step >= shared.rows:
-        what = f"rank {shared.rank} sees rank {shared.other}'s samples: {shared.rows} of its {own} rows are repeated across ranks in the same step"
+def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, omitted: Samples) -> str:
+    rank, other = shared.rank, shared.other
+    rows = sum(ranks.of_rank(rank, ranks.steps).values())
+    same_step = sum(sum((ranks.of_rank(rank, [step]) & ranks.of_rank(other, [step])).values()) for step in ranks.steps)
+    if 2 * same_step >= rows:
+        what = f"rank {rank} sees rank {other}'s samples: {same_step} of its {rows} rows are repeated across ranks in the same step"
         return f"{what} (no distributed sampler, or the stream is not split by rank)"
+    own = sum(ranks.of_rank(rank, steps).values())
     left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
-    return f"rank {shared.rank} draws {shared.rows} of its {own} rows from rank {shared.other}'s share{left}: the ranks shuffle with different seeds"
+    return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds, or start at the same place"
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Surplus rows of a rank that another, lower one consumed too: in the epoch, and in the very same step."""
+    """Surplus rows of a rank that another, lower one consumed too in the same epoch."""
 
     rank: int
     other: int
     rows: int
-    same_step: int
 
 
 def _seen_elsewhere(ranks: Ledger, wrong: Sequence[Misuse]) -> Shared | None:
@@ -125,13 +127,11 @@ def _seen_elsewhere(ranks: Ledger, wrong: Sequence[Misuse]) -> Shared | None:
 
 
 def _shared(ranks: Ledger, wrong: Sequence[Misuse], rank: int, other: int) -> Shared:
-    rows = same_step = 0
+    rows = 0
     for misuse in wrong:
         both = ranks.of_rank(rank, misuse.steps) & ranks.of_rank(other, misuse.steps)
         rows += sum(both[sample] for sample in misuse.surplus)
-        together = total(ranks.of_rank(rank, [step]) & ranks.of_rank(other, [step]) for step in misuse.steps)
-        same_step += sum(together[sample] for sample in misuse.surplus)
-    return Shared(rank, other, rows, same_step)
+    return Shared(rank, other, rows)
 
 
 def _first_repeat(ranks: Ledger, surplus: Samples, wrong: Sequence[Misuse]) -> tuple[int, int]:

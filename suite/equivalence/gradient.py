@@ -18,11 +18,12 @@ from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, noise_envelope, reduction_bound
 from suite.equivalence.cause import Contributions, why_gradients_differ
-from suite.equivalence.ledger import ledger
+from suite.equivalence.ledger import Samples, ledger
 from suite.equivalence.usable import named, size, undecided, unusable
 
 Gradient = Mapping[str, NDArray[np.float64]]
 SMALL_TENSOR = 1e-3
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,27 @@ def table(alone: Trace, together: Sequence[Trace], rows: int = 8) -> dict[str, l
 
 
 def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None) -> str:
-    if ledger(alone).at(1) != ledger(worst).at(1):
+    if not _same_mix(ledger(alone).at(1), ledger(worst).at(1)):
         return "the first step takes other samples than one device's, so its gradient is another one (equivalence.data_order names them)"
     ranks = {rank: worst.gradients(rank) for rank in range(size(worst))}
     micro_batches = int(worst.steps["micro_batches"].fillna(1).iloc[0])
-    return why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)
+    why = why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)
+    return f"{why}{_reduced_again(worst)}"
+
+
+def _same_mix(expected: Samples, seen: Samples) -> bool:
+    """The same samples in the same proportions: a batch that every rank repeats as a whole has the mean gradient of that batch."""
+    rows, wanted = sum(seen.values()), sum(expected.values())
+    return all(seen[sample] * wanted == expected[sample] * rows for sample in seen.keys() | expected.keys())
+
+
+def _reduced_again(trace: Trace) -> str:
+    """Whether the first step reduces more bytes than its gradient has, in words: then sums of earlier micro-batches are reduced again."""
+    calls = trace.collectives.loc[(trace.collectives["step"] == 1) & (trace.collectives["rank"] == 0)]
+    reduced = float(calls.loc[calls["op"].str.contains("reduce"), "bytes"].sum())
+    whole = sum(int(parameter["numel"]) * BYTES.get(str(parameter["dtype"]), 4) for parameter in trace.model()["parameters"])
+    times = reduced / whole
+    return f" (the step reduces {times:.1f} times its gradient's bytes: what is reduced already is reduced again)" if times > 1.5 else ""
 
 
 def _roundoff(trace: Trace) -> float:

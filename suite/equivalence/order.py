@@ -83,7 +83,7 @@ def _explain(single: Ledger, ranks: Ledger, found: Epochs, different: Sequence[i
     window = next((window for window in found.windows if step in window), ())
     if missing > wanted // 2 and single.between(window) == ranks.between(window):
         return f"the epoch holds the same samples in another order, from step {step} on: the order depends on the world size ({share})"
-    return f"in step {step} {missing} of {wanted} samples of the global batch are missing and {foreign} others stand in for them; {share}"
+    return f"in step {step} {missing} of {wanted} samples of the global batch {'is' if missing == 1 else 'are'} missing, others stand in; {share}"
 
 
 def _rejected(count: int, steps: int, explanation: str) -> Finding:

@@ -32,8 +32,8 @@ def test_data_coverage(audit: Audit) -> None:
 @criterion(
     "equivalence.data_order",
     claim="Each optimizer step sees the same samples at every world size, and every epoch visits them in a new order.",
-    twin=Fault("skip_sample", rank=1, step=2),
-    because=r"the global batch of step 2 holds \d+ samples where one device's holds \d+ \(1 missing, 0 more\)",
+    twin=Fault("duplicate_sample", rank=1, step=2),
+    because=r"in step 2 1 of \d+ samples of the global batch is missing",
     threshold="0 steps whose global batch differs from one device's",
     assumptions=(_CONTENT, "The order of samples within one global batch does not matter to its gradient."),
     limitations=("Reshuffling is judged from the first two epochs that the run reaches.",),

@@ -6,6 +6,7 @@ grows with the steps just as it does between world sizes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,9 +30,7 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         return undecided("there is only one device to look at: start with --world-size 2")
     controls = [relative(alone, trace) for trace in permuted if another_order(alone, trace)]
     if len(controls) < 3:
-        return undecided(
-            "the noise of the loss cannot be measured: the job draws its batches past any DataLoader, so no order of one device's batches could be permuted"
-        )
+        return undecided(_UNPERMUTED)
     if reason := own_randomness(alone, permuted, numerics):
         return undecided(reason)
     if not all(np.isfinite(series).all() for series in controls):
@@ -44,6 +43,36 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
     envelope = noise_envelope([series[:length] for series in controls], floor=_roundoff(numerics))
     worst = max(together, key=lambda trace: _peak(relative(alone, trace), envelope))
     return _finding(alone, worst, envelope, numerics)
+
+
+def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
+    """Judge losses in float64 with dropout off where no noise could be measured (no DataLoader whose batches could be permuted).
+
+    It can only reject: a loss that leaves half of float64's digits within one short run is no rounding. Within them nothing is claimed.
+    """
+    if reason := unusable([alone, *together], "losses"):
+        return undecided(reason)
+    if not together:
+        return undecided("there is only one device to look at: start with --world-size 2")
+    worst = max(together, key=lambda trace: float(relative(alone, trace).max()))
+    series, digits = relative(alone, worst), math.sqrt(UNIT_ROUNDOFF["float64"])
+    if series.max() <= digits:
+        return undecided(
+            f"{_UNPERMUTED}; in float64 the losses stay within {series.max():.2g} of one device's, which only a measured noise could confirm"
+        )
+    first = int(np.flatnonzero(series > digits)[0]) + 1
+    text = (
+        f"{named(worst)}: the loss leaves half of float64's digits at step {first}: it deviates by {series[first - 1]:.2g} of its value, "
+        f"by {series.max():.2g} at most{_hint(alone, worst, first)} (forced to float64 with dropout off; {_UNPERMUTED})"
+    )
+    details = {
+        "trajectory": {"steps": list(range(1, len(series) + 1)), "deviation": series, "envelope": np.full(len(series), digits)},
+        "numerics": "exact",
+    }
+    return Finding(False, float(series.max()), "of the loss", digits, "at_most", text, samples=1, provenance="assumed", details=details)
+
+
+_UNPERMUTED = "the noise of the loss cannot be measured, as the job draws its batches past any DataLoader and no order could be permuted"
 
 
 def own_randomness(alone: Trace, permuted: Sequence[Trace], numerics: str) -> str:

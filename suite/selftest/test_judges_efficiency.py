@@ -78,6 +78,24 @@ def test_a_slow_rank_is_named_with_its_phase() -> None:
     assert "ms in forward where the others take 15" in finding.explanation
 
 
+def test_blocking_reductions_after_backward_are_communication() -> None:
+    """A job that reduces each gradient by hand waits outside of backward, in time that has no name of its own."""
+
+    def change(record: dict[str, Any]) -> dict[str, Any]:
+        if record["kind"] != "step":
+            return record
+        waits = [["allreduce", 36, record["t_ns"] - 70_000_000, record["t_ns"], "between"]]
+        return {**record, "other_ms": 75.0, "exposed_ms": 70.0, "step_ms": 170.0, "collectives": waits}
+
+    reducing = [make_trace(steps=STEPS, ranks=2, change=change) for _ in range(6)]
+
+    assert "exposed communication loses most" in scales(repeats(1), [reducing], WORK, 0.7, ROOM).explanation
+    assert (
+        "the bottleneck is exposed communication: rank 0 of 2 waits for communication for 41%"
+        in accounted_for([reducing], 0.1, 0.3, ROOM).explanation
+    )
+
+
 def test_work_that_grows_with_the_world_is_named() -> None:
     finding = scales(repeats(1), [repeats(2, share=1.0)], [worked(1), worked(2, lambda rank, step: 8)], 0.7, ROOM)
 

@@ -14,7 +14,7 @@ from suite.equivalence.agreement import parameters_agree
 from suite.equivalence.cause import contributions, share_weights, why_gradients_differ
 from suite.equivalence.gradient import gradients_agree, noise_of
 from suite.equivalence.power import smallest_scale, sweep_steps
-from suite.equivalence.trajectory import losses_agree, own_randomness
+from suite.equivalence.trajectory import losses_agree, losses_far_apart, own_randomness
 from suite.selftest.synthetic import ended_well, make_trace, sample_of
 
 Gradient = dict[str, NDArray[np.float64]]
@@ -119,6 +119,27 @@ def test_a_missing_rank_is_named() -> None:
     assert weights == {0: pytest.approx(1.0), 1: 0.0}
     words = why_gradients_differ(whole((1.0, 0.0)), both({name: value + 0.01 for name, value in only.items()}), 1, 1e-12, shares)
     assert "no single factor explains it" in words or "missing" in words
+
+
+def test_other_samples_are_blamed_before_the_gradient() -> None:
+    other = make_trace(steps=2, ranks=2, gradients=both(whole((1.0, 2.0))), samples=lambda rank, step: [sample_of(700 + step)])
+    finding = gradients_agree(traced({0: whole()}), permuted(), [other])
+
+    assert finding.accepted is False
+    assert "the first step takes other samples than one device's" in finding.explanation
+
+
+def test_a_batch_repeated_as_a_whole_is_no_excuse() -> None:
+    """Every rank takes the full batch and the reduction takes its buffer in twice: the samples are the same, so the computation is to blame."""
+    repeated = make_trace(
+        steps=2, ranks=2, gradients=both(whole((2.0, 2.0))), samples=lambda rank, step: [sample_of((step - 1) * 8 + row) for row in range(8)],
+        collectives=[["allreduce", 36, 0, 1, "between"], ["allreduce", 36, 2, 3, "between"]],
+    )  # fmt: skip
+    finding = gradients_agree(traced({0: whole()}), permuted(), [repeated])
+
+    assert (
+        "gradients differ by exactly 2 = world size: summed over the ranks, not averaged (the step reduces 2.0 times" in finding.explanation
+    )
 
 
 def test_the_worst_tensor_is_named_and_tabled() -> None:
@@ -249,6 +270,14 @@ def test_batches_that_could_not_be_permuted_decide_nothing() -> None:
 
     assert finding.accepted is None
     assert "past any DataLoader" in finding.explanation
+
+
+def test_without_a_measured_noise_a_loss_can_only_be_rejected() -> None:
+    near, far = losses_far_apart(lossy(), [lossy(2, seed=9, noise=1e-14)]), losses_far_apart(lossy(), [lossy(2, seed=9, noise=1e-6)])
+
+    assert near.accepted is None
+    assert (far.accepted, far.provenance) == (False, "assumed")
+    assert "the loss leaves half of float64's digits at step 1" in far.explanation
 
 
 def test_a_shorter_run_decides_nothing() -> None:
