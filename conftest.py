@@ -1,3 +1,3 @@
-"""Loads rankproof's pytest plugin."""
+"""Loads rankproof's pytest plugins."""
 
-pytest_plugins = ["fixtures.plugin"]
+pytest_plugins = ["fixtures.plugin", "fixtures.benchmarks"]

@@ -1,0 +1,64 @@
+"""What the benchmarks share: one warm launcher, the flights job's runs, and a way to say a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.job import load_job
+from fixtures.plugin import DEFAULT_JOB
+from fixtures.runs import RunRoom
+from fixtures.world import Launcher, Start, open_launcher
+
+RANKS = Path(__file__).parent / "ranks"
+RunRanks = Callable[..., list[Any]]
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    with open_launcher() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def room(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> RunRoom:
+    """Runs of the flights job, each executed once."""
+    folder = tmp_path_factory.mktemp("flights")
+    return RunRoom(load_job(DEFAULT_JOB), folder, lambda: launcher, lambda *_: None, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def run_ranks(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> RunRanks:
+    """run_ranks(script, *arguments, ranks=2, level=None): run a script of ranks/ in a world; what each rank printed last, from JSON.
+
+    level: the probe's, None without the probe.
+    """
+    folder = tmp_path_factory.mktemp("worlds")
+
+    def run(script: str, *arguments: object, ranks: int = 2, level: str | None = None) -> list[Any]:
+        run_dir = folder / str(len(list(folder.iterdir())))
+        environment = {"RANKPROOF_TRACE": str(run_dir), "RANKPROOF_LEVEL": level} if level else {}
+        argv = (str(RANKS / script), *map(str, arguments))
+        start = Start(argv=argv, folder=RANKS, world_size=ranks, run_dir=run_dir, probe=level is not None, environment=environment)
+        ended = launcher.run(start)
+        assert ended.message == "", f"{ended.message}; see {run_dir}"
+        logs = [(run_dir / f"rank{rank}.log").read_text().splitlines() for rank in range(ranks)]
+        return [json.loads(log[-1]) if log else None for log in logs]
+
+    return run
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Write one line to the terminal, whatever is captured."""
+    reporter = request.config.pluginmanager.getplugin("terminalreporter")
+
+    def line(words: str) -> None:
+        reporter.ensure_newline()
+        reporter.write_line(words)
+
+    return line
