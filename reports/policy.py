@@ -24,6 +24,7 @@ _KNOWN = {
     "evidence": {"max_age_days"},
     "exposure": {"ladder"},
     "bounds": None,
+    "compare": None,  # checked by compare_policy.py, which alone uses it
     "waiver": {"id", "backend", "reason", "owner", "expires"},
 }
 _WAIVER_NEEDS = ("id", "reason", "owner", "expires")

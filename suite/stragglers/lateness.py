@@ -42,8 +42,10 @@ class Lateness:
 
 
 def lateness_of(traces: Sequence[Trace]) -> Lateness:
-    """Lateness over the steps of one or more runs of the same world, without the warm-up of each. Steps without a common collective are
-    left out.
+    """Lateness over the steps of one or more runs of the same world, without the warm-up of each.
+
+    Steps that follow a save are left out (whoever writes a checkpoint is late, and no straggler), and so are steps without a common
+    collective.
     """
     ranks = tuple(sorted(set.intersection(*(set(trace.ranks) for trace in traces)))) if traces else ()
     late, times = [np.empty((0, len(ranks)))], [np.empty(0)]
@@ -63,9 +65,8 @@ def _widest_arrivals(trace: Trace, ranks: tuple[int, ...]) -> pd.DataFrame:
     apart.
     """
     calls = trace.collectives
-    calls = calls[
-        (calls["step"] > WARM_UP_STEPS) & calls["rank"].isin(ranks) & ~calls["op"].astype(str).str.contains("|".join(POINT_TO_POINT))
-    ]
+    judged = (calls["step"] > WARM_UP_STEPS) & ~calls["step"].isin(trace.files["step"] + 1)
+    calls = calls[judged & calls["rank"].isin(ranks) & ~calls["op"].astype(str).str.contains("|".join(POINT_TO_POINT))]
     if calls.empty or len(ranks) < 2:
         return pd.DataFrame(columns=list(ranks))
     # times of the run's own beginning: nanoseconds since boot do not fit a float64 exactly
