@@ -13,7 +13,7 @@ from suite.equivalence.usable import worlds
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
-DELAY_MS = 60.0
+DELAY_MS = 120.0
 
 
 @criterion(

@@ -62,7 +62,7 @@ def test_gradient(audit: Audit) -> None:
 def test_loss_trajectory(audit: Audit) -> None:
     """The loss curve does not depend on the world size."""
     alone, permuted, together = _runs(audit.run, audit.world_size)
-    seen = not unusable([alone, *permuted], "losses")
+    seen = not unusable([alone, *permuted], "loss")
     if seen and own_randomness(alone, permuted, "as_run"):
         audit.judge(losses_agree, *_runs(_exactly(audit), audit.world_size), numerics="exact")
     elif seen and not any(another_order(alone, trace) for trace in permuted):
@@ -78,6 +78,7 @@ def test_loss_trajectory(audit: Audit) -> None:
     twin=Fault("desync_gradient", rank=1, factor=1.5, from_step=3),
     because=r"rank 1's parameters differ from rank 0's from step 3 on.* applied another gradient",
     threshold="0 steps after which two ranks differ",
+    assumptions=("Equal 64-bit digests mean equal parameters: two that differ agree by chance once in 2^64.",),
     limitations=("Parameters are compared by digest; a sharded model has nothing to compare.",),
     overturned_by="Two ranks' saved weights that differ in any bit.",
 )
