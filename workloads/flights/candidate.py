@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def main() -> int:
 def build(events: Path, out: Path) -> None:
     """Everything that main's help lists. Raises MalformedInput."""
     out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     samples, data_hash = _samples_since(BEGIN, out / "months.parquet")
     cutoff = microseconds(TRAIN_UNTIL)
     training, later = for_training(samples, cutoff), held_out(samples, cutoff)
@@ -80,6 +82,7 @@ def build(events: Path, out: Path) -> None:
     table = _held_out(scored, _logits(model, scored), baseline.probability(baseline.fit(training), scored), training)
     pq.write_table(pa.table(table), out / "held_out.parquet", compression="zstd")
     pq.write_table(pa.table(_recent(table, names)), out / "recent.parquet", compression="zstd")
+    torch.set_num_threads(1)  # as inference computes, so that the reference differs from it by nothing but the export
     served = build_samples(into_range(read_events(events))[0])
     write_predictions(out / "reference.csv", served, _sigmoid(_logits(model, served)))
     print(f"{names[0]} built from {len(training)} flights; {len(scored)} held-out flights scored")
