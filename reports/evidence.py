@@ -8,6 +8,7 @@ Audit-wide facts are kept by key (`set_meta`), each a JSON value:
     identity     code_commit dirty job_hash data_hash config_hash suite_version ...
     environment  cores gpus python torch platform host_name ...
     world        world_size world_sizes hosts launcher
+    decision     verdict owner policy_sha256 of the last judging; verdict "pending" before it
     directory    how the audit directory is called        (kept by create)
     session      started_utc finished_utc complete      (kept by begin_session and finish_session)
 """
@@ -27,7 +28,7 @@ from reports.finding import Direction, Finding, Provenance, from_json, storable,
 
 __all__ = [
     "Direction", "Entry", "Evidence", "EvidenceError", "Finding", "Outcome", "Part", "Provenance", "Record", "Run",
-    "begin_session", "create", "file_hashes", "finish_session", "from_json", "load", "set_meta", "storable", "to_json",
+    "begin_session", "create", "file_hashes", "finish_session", "from_json", "lineage_rows", "load", "set_meta", "storable", "to_json",
     "write_artifact", "write_catalogue", "write_record", "write_run",
 ]  # fmt: skip
 
@@ -43,6 +44,16 @@ CREATE TABLE IF NOT EXISTS records (id TEXT, backend TEXT, part TEXT, outcome TE
     runs TEXT NOT NULL, started_utc TEXT NOT NULL, duration_s REAL NOT NULL, PRIMARY KEY (id, backend, part));
 CREATE TABLE IF NOT EXISTS runs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, ended TEXT NOT NULL, sha256 TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS artifacts (name TEXT PRIMARY KEY, run_id TEXT, sha256 TEXT NOT NULL, bytes INTEGER NOT NULL, data TEXT NOT NULL);
+"""
+
+LINEAGE = """
+SELECT a.name AS artifact, a.sha256 AS artifact_sha256, r.run_id AS run, json_extract(identity.value, '$.code_commit') AS code_commit,
+    json_extract(a.data, '$.code') AS code, json_extract(a.data, '$.data') AS data, json_extract(a.data, '$.features') AS features,
+    json_extract(a.data, '$.configuration') AS configuration, json_extract(identity.value, '$.config_hash') AS job_configuration,
+    json_extract(a.data, '$.environment') AS environment, json_extract(environment.value, '$.torch') AS audited_environment,
+    json_extract(decision.value, '$.verdict') AS decision
+FROM artifacts a LEFT JOIN runs r ON r.run_id = a.run_id LEFT JOIN audit identity ON identity.key = 'identity'
+    LEFT JOIN audit environment ON environment.key = 'environment' LEFT JOIN audit decision ON decision.key = 'decision' ORDER BY a.name
 """
 
 
@@ -190,6 +201,20 @@ def write_artifact(path: Path, *, name: str, run_id: str | None, sha256: str, by
     """Store one file that the audit vouches for; `data` holds what it joins to (code, data, features, configuration)."""
     with _transaction(path) as connection:
         connection.execute("INSERT OR REPLACE INTO artifacts VALUES (?, ?, ?, ?, ?)", (name, run_id, sha256, bytes, _dump(data)))
+
+
+def lineage_rows(path: Path, *, without_runs: bool = False) -> tuple[list[dict[str, Any]], bool]:
+    """What each artifact joins to (the query LINEAGE), None where it joins to nothing; and whether any run was taken away.
+
+    without_runs: as if the runs that made the artifacts had gone from the evidence; done in a copy, the evidence stays as it is.
+    """
+    with closing(sqlite3.connect(":memory:")) as copy:
+        with closing(sqlite3.connect(_database(path), timeout=BUSY_TIMEOUT_S)) as connection:
+            connection.backup(copy)
+        gone = copy.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM artifacts)").rowcount if without_runs else 0
+        found = copy.execute(LINEAGE)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found], gone > 0
 
 
 def set_meta(path: Path, key: str, value: Any) -> None:

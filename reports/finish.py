@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reports.audit_json import audit_json, dumped
 from reports.decide import Decision, load_policy, rule
-from reports.evidence import load
+from reports.evidence import load, set_meta
 from reports.policy import check_waivers
 from reports.verdicts import rulings
 
@@ -31,6 +31,7 @@ def finish(audit_dir: Path, policy_path: Path | None = None, now: datetime | Non
     page = render_page(audit, text)
     _write_whole(audit_dir / "audit.json", text)
     _write_whole(audit_dir / "audit.html", page)
+    set_meta(audit_dir, "decision", {"verdict": decision.verdict, "owner": decision.owner, "policy_sha256": policy.sha256})
     return decision
 
 

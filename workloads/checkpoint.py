@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from workloads import atomic
 from workloads.group import agree, gather
 
 FORMAT = 1
@@ -203,35 +204,15 @@ def _write_parts(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, 
         buffer = io.BytesIO()
         torch.save(value, buffer)
         data = buffer.getbuffer()
-        _write(folder / name, data)
+        atomic.write(folder / name, data)
         written[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     return written
 
 
-def _write(path: Path, data: bytes | memoryview) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _publish(unfinished: Path, final: Path, content: dict[str, Any]) -> None:
     """Manifest, sync, one rename, sync. A damaged directory of the same name is moved aside first: it was no checkpoint."""
-    _write(unfinished / MANIFEST, json.dumps(content | {"sha256": _digest(content)}, indent=1, sort_keys=True).encode())
-    _sync_directory(unfinished)
-    if final.exists():
-        os.rename(final, final.with_name(f"{final.name}.damaged-{os.urandom(4).hex()}"))
-    os.rename(unfinished, final)
-    _sync_directory(final.parent)
-    _sync_directory(final.parent.parent)
+    atomic.write(unfinished / MANIFEST, json.dumps(content | {"sha256": _digest(content)}, indent=1, sort_keys=True).encode())
+    atomic.publish_directory(unfinished, final)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -333,7 +314,7 @@ def _remove(path: Path) -> None:
         if _PUBLISHED.fullmatch(path.name):
             gone = path.with_name(f"{path.name}.old-{os.urandom(4).hex()}")
             os.rename(path, gone)
-            _sync_directory(path.parent)
+            atomic.sync_directory(path.parent)
             path = gone
         for file in sorted(path.iterdir()):
             os.unlink(file)

@@ -6,6 +6,7 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from suite.recovery.continuation import continues
+from suite.recovery.lost_rank import killed_between_checkpoints
 
 
 @criterion(
@@ -29,15 +30,6 @@ from suite.recovery.continuation import continues
 def test_continuation(audit: Audit) -> None:
     """After a SIGKILL and a resume every later step is the one of the uninterrupted run, and no more than one cadence of steps is lost."""
     every = audit.job.checkpoint.every if audit.job.checkpoint else 1
-    steps = max(audit.job.steps, 2 * every + 2)
-    kill = Fault("kill", rank=audit.world_size - 1, step=_between_checkpoints(every, steps))
-    control = audit.run(world_size=audit.world_size, steps=steps, level="full", planted=False)
-    killed = audit.run(world_size=audit.world_size, steps=steps, level="full", faults=(kill,), planted=False)
-    resumed = audit.run(world_size=audit.world_size, steps=steps, level="full", resume_from=killed)
+    control, killed = killed_between_checkpoints(audit)
+    resumed = audit.run(world_size=audit.world_size, steps=control.spec["steps"], level="full", resume_from=killed)
     audit.judge(continues, control, killed, resumed, every=every)
-
-
-def _between_checkpoints(every: int, steps: int) -> int:
-    """The step in which to kill: half an interval past the last checkpoint that leaves at least as many steps again to compare."""
-    last = max(1, (steps - 1) // 2 // every) * every
-    return min(last + max(1, every // 2) + 1, steps)

@@ -23,6 +23,7 @@ ONE_OF_EACH = (
     Fault("exit_zero"),
     Fault("forget", part="optimizer"),
     Fault("rotate_first", rank=0),
+    Fault("copy_rename"),
     Fault("input_truncated", name="events", keep=0.5),
 )
 
@@ -43,7 +44,7 @@ def test_a_fault_survives_json(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'damage_batch'"),
+        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'copy_rename', 'damage_batch'"),
         ({"kind": "sleep", "ms": 5}, "needs 'where'"),
         ({"kind": "sleep", "ms": 5, "where": "nowhere"}, "where='nowhere'; use one of 'backward'"),
         ({"kind": "sleep", "ms": "5", "where": "data"}, "ms='5'; give a number"),

@@ -1,10 +1,14 @@
 """The order of samples: each once per epoch, the same at every world size, resumable anywhere."""
 
 import numpy as np
+import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
+
+pytest.importorskip("hypothesis", reason='hypothesis is not installed: pip install -e ".[dev]"')
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset
 
 from workloads.sampler import GlobalBatches, Order, Position, after, own_generator, permutation
 

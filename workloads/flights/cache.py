@@ -93,6 +93,14 @@ def select(year: Path, n_flights: int) -> pa.Table:
     return pa.concat_tables([planes, kept]).drop_columns(["position_time"])
 
 
+def since(year: Path, begin: str) -> pa.Table:
+    """All events of the year from `begin` (ISO 8601, UTC) on and the whole register of aircraft, without `position_time`."""
+    table = pq.read_table(year, filters=[("position_time", ">=", datetime.fromisoformat(begin))])
+    return pa.concat_tables([pq.read_table(year, filters=[("position_time", "==", _register_time())]), table]).drop_columns(
+        ["position_time"]
+    )
+
+
 def _register_time() -> datetime:
     """The position of all register entries, first in the file: a filter on it reads one or two row groups."""
     return datetime.fromisoformat(REGISTER_TIME)
