@@ -106,6 +106,8 @@ def _sentence(item: Blocking) -> str:
 
 def _concerns(evidence: Evidence, judged: Sequence[Ruling], policy: Policy, now: datetime) -> Iterator[str]:
     """What holds the decision apart from single criteria."""
+    if altered := evidence.meta.get("altered_runs"):
+        yield f"The traces of {len(altered)} runs are not those that were judged (first: {altered[0]}); `python -m reports verify` names the files."
     if not evidence.finished:
         yield "The session that gathered the evidence did not finish, so the evidence is not complete."
     if not evidence.catalogue:

@@ -284,7 +284,8 @@ def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
         try:
             yield connection
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # on a full disk SQLite has rolled back already
+                connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 

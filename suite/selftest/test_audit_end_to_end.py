@@ -20,6 +20,7 @@ import pytest
 from fixtures.criterion import discover
 from fixtures.environment import environment
 from fixtures.plugin import ROOT
+from fixtures.session import occupy
 from reports import evidence
 
 TOY = ROOT / "suite" / "selftest" / "jobs" / "toy" / "job.toml"
@@ -97,6 +98,63 @@ def test_a_record_that_was_taken_out_holds_the_decision(finished: tuple[Path, su
     assert any(
         "equivalence.ranks_agree" in json.dumps(reason) for reason in json.loads((folder / "audit.json").read_text())["decision"]["reasons"]
     )
+
+
+def test_a_criterion_that_was_taken_out_of_the_catalogue_is_missed(
+    finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """A ledger that was shortened is held against the suite: what is absent reads as not run."""
+    folder = tmp_path / "shortened"
+    shutil.copytree(finished[0], folder)
+    with closing(sqlite3.connect(folder / "evidence.sqlite")) as store:
+        for table in ("records", "catalogue"):
+            store.execute(f"DELETE FROM {table} WHERE id = 'equivalence.data_order'")
+        store.commit()
+    done = judge(folder)
+
+    assert done.returncode == 4
+    assert verdicts(folder)["equivalence.data_order"] == "not_run"
+
+
+def test_an_altered_trace_changes_no_verdict_and_holds(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    """A record is never overwritten by what altered traces say; the decision holds and names the run."""
+    folder = tmp_path / "altered"
+    shutil.copytree(finished[0], folder)
+    before = evidence.load(folder).records
+    altered = before["equivalence.ranks_agree", "gloo", "as_is"].runs[0]
+    (folder / "traces" / altered / "rank0.jsonl").write_text("{}\n")
+    done = judge(folder)
+
+    assert done.returncode == 4
+    assert f"traces/{altered}/rank0.jsonl is not what was judged" in done.stdout
+    assert evidence.load(folder).records == before
+    assert any(altered in reason for reason in json.loads((folder / "audit.json").read_text())["decision"]["reasons"])
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """Two sessions in one folder would judge each other's traces: the second is refused, in one sentence."""
+    handle, _ = occupy(tmp_path / "busy")
+    done = session(tmp_path / "busy", "-m", "cpu", "-k", CHOSEN)
+    handle.close()
+
+    assert done.returncode == 4
+    assert "an audit is running there" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a file", "a folder of other things"])
+def test_a_folder_that_cannot_be_had_is_refused(tmp_path: Path, name: str) -> None:
+    """What is there already is never overwritten; the error says which folder and what to do."""
+    target = tmp_path / "there"
+    if name == "a file":
+        target.write_text("mine")
+    else:
+        target.mkdir()
+        (target / "mine.txt").write_text("mine")
+    done = session(target, "-m", "cpu", "-k", CHOSEN)
+
+    assert done.returncode == 4
+    assert f"--audit-dir {target}" in done.stderr
+    assert [path.read_text() for path in ([target] if name == "a file" else target.iterdir())] == ["mine"]
 
 
 def test_two_workers_give_the_same_verdicts(finished: tuple[Path, subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
