@@ -1,6 +1,7 @@
-"""`python -m reports page | explain | verify`: write an audit's page, explain one criterion, check that no trace was changed.
+"""`python -m reports page | explain | verify | compare`: an audit's page, one criterion explained, traces checked, two audits compared.
 
 Exit codes: 0 done and sound, 1 the traces are not those that were judged, 2 wrong use; errors are one sentence on standard error.
+`compare` has more of them: see `reports/compare.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from reports.compare import add_parser as add_compare
 from reports.decide import PolicyError, decide
 from reports.evidence import EvidenceError
 
@@ -40,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     verify = commands.add_parser("verify", help="recompute the digest of every trace file and name what differs")
     verify.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     verify.set_defaults(run=_verify)
+    add_compare(commands)
     return parser
 
 

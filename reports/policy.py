@@ -25,6 +25,7 @@ _KNOWN = {
     "exposure": {"ladder"},
     "bounds": None,
     "economics": {"mean_interruption_h", "launch_s", "price_per_device_hour", "planned_steps", "deadline_h"},
+    "compare": None,  # checked by compare_policy.py, which alone uses it
     "waiver": {"id", "backend", "reason", "owner", "expires"},
 }
 _WAIVER_NEEDS = ("id", "reason", "owner", "expires")

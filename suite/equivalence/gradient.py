@@ -68,9 +68,12 @@ def gradients_agree(
 
 
 def noise_of(alone: Trace, permuted: Sequence[Trace]) -> Noise:
-    """Measure what another order of the same samples does to the gradient, and cap it by what the rounding of a sum can do at most."""
+    """Measure what another order of the same samples does to the gradient, and cap it by what the rounding of a sum can do at most.
+
+    condition: samples that cancel to less than one of them, or to less than a thousandth of the whole gradient, are not measured by their own norm.
+    """
     roundoff, terms = _roundoff(alone), _terms(alone)
-    cap = reduction_bound(terms, roundoff, condition=float(terms))
+    cap = reduction_bound(terms, roundoff, condition=max(float(terms), 1.0 / SMALL_TENSOR))
     moved = [trace for trace in permuted if another_order(alone, trace)]
     controls = tuple(deviation(alone, trace)[1] for trace in moved)
     if len(controls) < 3:  # the job draws its batches past any DataLoader: nothing was permuted, only theory is left

@@ -62,7 +62,7 @@ def test_gradient(audit: Audit) -> None:
 def test_loss_trajectory(audit: Audit) -> None:
     """The loss curve does not depend on the world size."""
     alone, permuted, together = _runs(audit.run, audit.world_size)
-    seen = not unusable([alone, *permuted], "losses")
+    seen = not unusable([alone, *permuted], "loss")
     if seen and own_randomness(alone, permuted, "as_run"):
         audit.judge(losses_agree, *_runs(_exactly(audit), audit.world_size), numerics="exact")
     elif seen and not any(another_order(alone, trace) for trace in permuted):

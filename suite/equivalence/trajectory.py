@@ -24,7 +24,7 @@ Series = NDArray[np.float64]
 
 def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], numerics: str = "as_run") -> Finding:
     """Judge the losses of several world sizes against one device's. permuted: one-device runs on the same samples in other orders."""
-    if reason := unusable([alone, *permuted, *together], "losses"):
+    if reason := unusable([alone, *permuted, *together], "loss"):
         return undecided(reason)
     if not together:
         return undecided("there is only one device to look at: start with --world-size 2")
@@ -50,7 +50,7 @@ def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
 
     It can only reject: a loss that leaves half of float64's digits within one short run is no rounding. Within them nothing is claimed.
     """
-    if reason := unusable([alone, *together], "losses"):
+    if reason := unusable([alone, *together], "loss"):
         return undecided(reason)
     if not together:
         return undecided("there is only one device to look at: start with --world-size 2")

@@ -117,6 +117,8 @@ def _trained_on_strangers(trace: Trace, known: set[str], what: str) -> Finding |
         if count
         else f"given {what}, {about}"
     )
+    if count > len(trace.samples) // 2:
+        text += f"; {count} of {len(trace.samples)} differ, so the damage also changed how sound rows are scaled or coded"
     return Finding(accepted=False, value=count, unit="damaged samples trained on", bound=0, explanation=text, details=_details(trace))
 
 

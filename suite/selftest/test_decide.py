@@ -239,7 +239,7 @@ WAIVER = '[[waiver]]\nid = "efficiency.scaling"\nreason = "known"\nowner = "lead
     ("text", "message"),
     [
         ("[owners", "cannot be read as a policy"),
-        ("[colour]\na = 1", "unknown table .colour.; known are bounds, critical"),
+        ("[colour]\na = 1", "unknown table .colour.; known are bounds, compare, critical"),
         ("[critical]\npatterns = []", "unknown key critical.patterns; known are criteria"),
         ("[critical]\ncriteria = 'recovery'", "critical.criteria is 'recovery'"),
         ("[evidence]\nmax_age_days = -1", "max_age_days is -1; give a number above 0"),

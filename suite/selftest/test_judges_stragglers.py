@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fixtures.trace import PHASES, Record, Trace, load_trace
@@ -96,6 +98,16 @@ def test_one_hiccup_is_nobody() -> None:
     finding = judged(lambda rank, step: 500.0 if (rank, step) == (1, 30) else 0.0)
 
     assert finding.accepted is True
+
+
+def test_writer_of_checkpoints_is_no_straggler() -> None:
+    """Rank 0 is 30 ms late after each save, which it alone writes: the steps that follow a save are left out."""
+    saves = [{"kind": "file", "rank": 0, "n": step, "op": "write", "path": "/run/ck", "step": step} for step in range(5, 100, 5)]
+    trace = world(lambda rank, step: 30.0 if rank == 0 and step % 5 == 1 else 0.0, steps=102)
+    saving = replace(trace, files=pd.DataFrame(saves))
+
+    assert nobody_is_slow([trace], bound=0.10, cores=8).accepted is False
+    assert nobody_is_slow([saving], bound=0.10, cores=8).accepted is True
 
 
 def test_uneven_oversubscription_is_undecided() -> None:
