@@ -37,11 +37,24 @@ def alerts(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def rules_text(rules: list[dict[str, Any]], job: str) -> str:
     """A Prometheus rule file (YAML; strings are written as JSON, which YAML is a superset of)."""
-    lines = ["# Written by `python -m reports page`: thresholds from the audit beside this file. Load it with rule_files in prometheus.yml.", "groups:"]
+    lines = [
+        "# Written by `python -m reports page`: thresholds from the audit beside this file. Load it with rule_files in prometheus.yml.",
+        "groups:",
+    ]
     lines += [f"  - name: {json.dumps(f'rankproof {job}')}", "    rules:"]
     for rule in rules:
-        lines += [f"      - alert: {rule['name']}", f"        expr: {rule['expr']}", "        labels:", "          severity: page", "        annotations:"]
-        lines += [f"          summary: {json.dumps(rule['words'])}", f"          threshold: {json.dumps(rule['how'])}", f"          runbook: {json.dumps('RUNBOOK.md#' + rule['runbook'])}"]
+        lines += [
+            f"      - alert: {rule['name']}",
+            f"        expr: {rule['expr']}",
+            "        labels:",
+            "          severity: page",
+            "        annotations:",
+        ]
+        lines += [
+            f"          summary: {json.dumps(rule['words'])}",
+            f"          threshold: {json.dumps(rule['how'])}",
+            f"          runbook: {json.dumps('RUNBOOK.md#' + rule['runbook'])}",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -67,10 +80,21 @@ def _slow(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     if seen is None:
         return None
     how = f"{SLOWER:g} x the slowest of {seen['samples']} healthy runs"
-    return _rule("StepSlow", "rankproof_step_seconds", SLOWER * seen["high"], "s", "calculated", how, "steps take longer than in any healthy run", "slow-rank")
+    return _rule(
+        "StepSlow",
+        "rankproof_step_seconds",
+        SLOWER * seen["high"],
+        "s",
+        "calculated",
+        how,
+        "steps take longer than in any healthy run",
+        "slow-rank",
+    )
 
 
-def _above(figures: Mapping[str, Any], name: str, metric: str, figure: str, bound: float, words: str, runbook: str) -> dict[str, Any] | None:
+def _above(
+    figures: Mapping[str, Any], name: str, metric: str, figure: str, bound: float, words: str, runbook: str
+) -> dict[str, Any] | None:
     """The bound of the job or policy, unless healthy runs come so near it that it would cry wolf."""
     seen = figures.get(figure)
     if seen is None:
@@ -84,4 +108,13 @@ def _overdue(every: int | None) -> dict[str, Any] | None:
     if every is None:
         return None
     how = f"{OVERDUE} x the cadence of {every} steps in job.toml"
-    return _rule("CheckpointOverdue", "rankproof_checkpoint_age_steps", OVERDUE * every, "steps", "calculated", how, "no checkpoint was published when it was due", "full-disk")
+    return _rule(
+        "CheckpointOverdue",
+        "rankproof_checkpoint_age_steps",
+        OVERDUE * every,
+        "steps",
+        "calculated",
+        how,
+        "no checkpoint was published when it was due",
+        "full-disk",
+    )

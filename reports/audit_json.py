@@ -36,7 +36,7 @@ def audit_json(evidence: Evidence, judged: Sequence[Ruling], decision: Decision,
     """The audit as JSON values."""
     meta = evidence.meta
     counts = {name: sum(ruling.verdict == name for ruling in judged) for name in VERDICTS}
-    audit = {
+    audit: dict[str, Any] = {
         "schema": SCHEMA,
         "job": meta.get("job") or {},
         "identity": meta.get("identity") or {},

@@ -6,24 +6,40 @@ What nobody measured (how often a run is interrupted, the price of a device hour
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from reports.economics import (
-    EconomicsError, Figure, RunPlan, assumed, daly_interval, deadline_risk, expected_goodput, measured, time_to_quality, young_interval,
-)  # fmt: skip
+    EconomicsError,
+    Figure,
+    RunPlan,
+    assumed,
+    daly_interval,
+    deadline_risk,
+    expected_goodput,
+    measured,
+    time_to_quality,
+    young_interval,
+)
+from reports.wording import hours
 
 SECONDS_PER_H = 3600.0
 TRIALS = 20_000
 ASSUMED = {
-    "mean_interruption_h": ("h", "average time between two interruptions of the whole world"),
-    "launch_s": ("s", "from an interruption to the restarted ranks: noticing, queueing, starting Python, importing torch"),
+    "mean_interruption_h": ("h", "time between two interruptions of the world, on average"),
+    "launch_s": ("s", "launch: noticing, queueing, starting Python, importing torch"),
     "price_per_device_hour": ("money/h", "price of one device for an hour"),
-    "planned_steps": ("steps", "optimizer steps that the target quality takes"),
-    "deadline_h": ("h", "time from the first start within which the training has to be done"),
+    "planned_steps": ("steps", "steps that the target quality takes"),
+    "deadline_h": ("h", "deadline, from the first start"),
 }
-MEASURED = {"step_s": "one optimizer step", "save_s": "what a save adds to a step", "restart_s": "restore, from a rank's start to its first step"}
+SHORT = {
+    "mean_interruption_h": "interruptions", "launch_s": "launch", "price_per_device_hour": "price", "planned_steps": "planned steps", "deadline_h": "deadline",
+}  # fmt: skip
+MEASURED = {
+    "step_s": "one optimizer step",
+    "save_s": "what a save adds to a step",
+    "restart_s": "restore: from a rank's start to its first step",
+}
 
 
 def outlook(audit: Mapping[str, Any], assumptions: Mapping[str, float]) -> dict[str, Any]:
@@ -32,7 +48,7 @@ def outlook(audit: Mapping[str, Any], assumptions: Mapping[str, float]) -> dict[
     audit: audit.json's job, world and figures. assumptions: the policy's [economics].
     """
     figures, job = audit["measured"]["figures"], audit["job"]
-    every = (job.get("checkpoint") or {}).get("every")
+    every = int((job.get("checkpoint") or {}).get("every") or 0)
     missing = [words for name, words in MEASURED.items() if name not in figures]
     missing += [] if every else ["the cadence of its checkpoints"]
     given = {name: float(value) for name, value in {**assumptions, **(job.get("targets") or {})}.items() if name in ASSUMED}
@@ -41,11 +57,15 @@ def outlook(audit: Mapping[str, Any], assumptions: Mapping[str, float]) -> dict[
         return {"rows": [], "summary": [], "reason": f"not measured or not assumed: {', '.join(absent)}"}
     try:
         known = _known(figures, given, set(job.get("targets") or ()))
-        worked = _worked(known, int(every), int((audit.get("world") or {}).get("world_size") or 1))
+        worked = _worked(known, every, int((audit.get("world") or {}).get("world_size") or 1))
     except EconomicsError as error:
         return {"rows": [], "summary": [], "reason": str(error)}
     named = {**known, **worked}
-    return {"rows": [_row(name, words, figure) for name, (words, figure) in named.items()], "summary": _summary(named, int(every)), "reason": ""}
+    return {
+        "rows": [_row(name, words, figure) for name, (words, figure) in named.items()],
+        "summary": _summary(named, every),
+        "reason": "",
+    }
 
 
 Named = dict[str, tuple[str, Figure]]
@@ -57,7 +77,10 @@ def _known(figures: Mapping[str, Any], given: Mapping[str, float], by_job: set[s
     for name, words in MEASURED.items():
         one = figures[name]
         seen = measured(one["value"], "s", f"{one['how']}; median of {one['samples']}")
-        known[name] = (words, Figure(seen.value, "s", "measured", seen.formula, "traces", (), None, (one["low"], one["high"]), one["samples"]))
+        known[name] = (
+            words,
+            Figure(seen.value, "s", "measured", seen.formula, "traces", (), None, (one["low"], one["high"]), one["samples"]),
+        )
     for name, (unit, words) in ASSUMED.items():
         where = "[targets] of the job" if name in by_job else "[economics] of the policy"
         known[name] = (words, assumed(given[name], unit, where))
@@ -98,18 +121,27 @@ def _scaled(one: Mapping[str, Figure], name: str, factor: float, unit: str) -> F
 
 
 def _sum(one: Mapping[str, Figure], *names: str) -> Figure:
-    return Figure(sum(one[name].value for name in names), "s", "calculated", " + ".join(names), "", tuple((name, one[name]) for name in names))
+    return Figure(
+        sum(one[name].value for name in names), "s", "calculated", " + ".join(names), "", tuple((name, one[name]) for name in names)
+    )
 
 
 def _per_step(interval: Figure, step: Figure) -> Figure:
-    return Figure(max(1.0, float(round(interval.value / step.value))), "steps", "calculated", "interval / step time, rounded", "", (("daly_s", interval), ("step_s", step)))
+    return Figure(
+        max(1.0, float(round(interval.value / step.value))),
+        "steps",
+        "calculated",
+        "interval / step time, rounded",
+        "",
+        (("daly_s", interval), ("step_s", step)),
+    )
 
 
 def _row(name: str, words: str, figure: Figure) -> dict[str, Any]:
     low, high = figure.interval or (None, None)
     return {
         "name": name, "words": words, "value": figure.value, "unit": figure.unit, "provenance": figure.provenance, "formula": figure.formula,
-        "source": figure.source, "inputs": [given for given, _ in figure.inputs], "rests_on": list(figure.assumed_inputs), "low": low, "high": high,
+        "source": figure.source, "inputs": [given for given, _ in figure.inputs], "rests_on": [SHORT.get(given, given) for given in figure.assumed_inputs], "low": low, "high": high,
     }  # fmt: skip
 
 
@@ -123,11 +155,3 @@ def _summary(named: Named, every: int) -> list[str]:
     risk = f"and misses its deadline of {value['deadline_h']:g} h with probability {value['risk_own']:.2g}"
     better = f"the best cadence would save {gain:.1%} of that time" if gain > 0.0005 else "no other cadence would be quicker"
     return [f"{cadence}: {kept}.", f"{late}, {risk}; {better}."]
-
-
-def hours(seconds: float) -> str:
-    """A duration as people say it: 41 s, 12 min, 3.4 h, 2.1 d."""
-    for limit, size, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
-        if seconds < limit:
-            return f"{re.sub(r'[.]0$', '', f'{seconds / size:.1f}')} {unit}"
-    return f"{seconds / 86_400:.1f} d"

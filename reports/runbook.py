@@ -11,42 +11,46 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from reports.outlook import hours
-from reports.wording import number, quantity
+from reports.wording import amount
 
 WATCH = 'python -m suite watch "$RUN"'
+WATCH_RESUMED = 'python -m suite watch "$RUN-resumed"'
+RESUME = "resume_job"
 NAMING_STEPS = 14  # two of warm-up and the twelve that name a slow rank
 
 
 def runbook(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """{"start": commands that have to be known first, "entries": [{id, title, symptom, steps, action, owner, times}]}.
+    """{"start": lines of shell that the commands rest on, "entries": [{id, title, symptom, steps, action, owner, times}]}.
 
     steps: [{command, expect (words), matches (a regular expression on the command's output)}], in the order to run them.
     times: [{what, value, unit, provenance, how}]; value None stands for "not measured".
     """
-    job = audit["job"]
-    checkpoint = (job.get("declared") or {}).get("checkpoint") or {}
-    start = [
-        {"command": "export OUT=/where/the/job/writes", "expect": "the job's {out}", "matches": ""},
-        {"command": 'export RUN="$OUT/watch"', "expect": "where the probe of the running job writes", "matches": ""},
-        {"command": launch_command(job, audit["world"]), "expect": "starts the job, watched", "matches": ""},
+    checkpoint = (audit["job"].get("declared") or {}).get("checkpoint") or {}
+    entries = [
+        _slow(audit),
+        _hang(audit),
+        _dead(audit),
+        _corrupt(audit, checkpoint),
+        _full(audit, checkpoint),
+        _rollback(audit, checkpoint),
     ]
-    return {"start": start, "entries": [_slow(audit), _hang(audit), _dead(audit), _corrupt(audit, checkpoint), _full(audit, checkpoint), _rollback(audit, checkpoint)]}
+    return {"start": _start(audit["job"], audit["world"], checkpoint), "entries": entries}
 
 
-def launch_command(job: Mapping[str, Any], world: Mapping[str, Any], *, resume: bool = False) -> str:
-    """How the job is started with the probe riding along, from the root of the repository; resumed, the probe writes to a new place."""
-    declared = job.get("declared") or {}
-    checkpoint = declared.get("checkpoint") or {}
+def _start(job: Mapping[str, Any], world: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> list[str]:
+    """Where things are, and how the job is started and started again with the probe riding along, from the root of the repository."""
     ranks = int(world.get("world_size") or 1)
-    environment = 'PYTHONPATH="$SITE" RANKPROOF_TRACE="$RUN" RANKPROOF_LEVEL=timing'
-    if checkpoint:
-        environment += f' RANKPROOF_WATCH="{_filled(checkpoint["directory"], job, ranks)}"'
-    arguments = _filled(str(job.get("command") or ""), job, ranks)
-    more = f" {checkpoint['resume']}" if resume and checkpoint else ""
-    again = 'RUN="$RUN-resumed"; ' if resume else ""
-    line = f"{environment} python -m torch.distributed.run --standalone --nproc-per-node {ranks} {arguments}{more}"
-    return f'export SITE="$PWD/fixtures/probe/site"; {again}(cd {_folder(job)} && {line})'
+    arguments = _filled(str(job.get("command") or ""), job, ranks, '"$OUT"')
+    launch = f"python -m torch.distributed.run --standalone --nproc-per-node {ranks} {arguments}"
+    watch = f' RANKPROOF_WATCH="{_filled(checkpoint["directory"], job, ranks)}"' if checkpoint else ""
+    return [
+        "export OUT=/where/the/job/writes            # what the job knows as {out}",
+        'export RUN="$OUT/watch"                     # where the probe of the running job writes: a new folder for every start',
+        'export SITE="$PWD/fixtures/probe/site"      # what makes the probe ride along',
+        f'watched() (cd {_folder(job)} && export PYTHONPATH="$SITE" RANKPROOF_LEVEL=timing{watch} && "$@")',
+        f'start_job() {{ RANKPROOF_TRACE="$RUN" watched {launch}; }}',
+        f'{RESUME}() {{ RANKPROOF_TRACE="$RUN-resumed" watched {launch} {checkpoint.get("resume") or ""}; }}'.replace(" ;", ";"),
+    ]
 
 
 def rendered(audit: Mapping[str, Any]) -> str:
@@ -54,10 +58,9 @@ def rendered(audit: Mapping[str, Any]) -> str:
     book, name = audit["runbook"], audit["job"].get("name") or "job"
     lines = [f"# Runbook of the training job {name}", ""]
     lines += [
-        f"Times are of the audit `{audit['directory']}` ({_ranks(audit)} on {audit['environment'].get('cores', 'unknown')} cores), measured unless marked otherwise. "
-        "Commands are run from the root of the repository, in bash.", "", "Set these first; the last line is how the job is started so that it can be watched:", "",
+        f"Times are of the audit `{audit['directory']}` ({_ranks(audit)}, {audit['environment'].get('cores', 'an unknown number of')} cores), measured unless marked otherwise. "
+        "Commands are for bash, from the root of the repository. These lines come first:", "", "```bash", *book["start"], "```", "",
     ]  # fmt: skip
-    lines += ["```bash", *(f"{step['command']}   # {step['expect']}" if step["command"].startswith("export OUT") or step["command"].startswith("export RUN") else step["command"] for step in book["start"]), "```", ""]
     for entry in book["entries"]:
         lines += _section(entry)
     return "\n".join(lines).rstrip() + "\n"
@@ -69,18 +72,18 @@ def _section(entry: Mapping[str, Any]) -> list[str]:
         lines += ["```bash", step["command"], "```", "", f"Expected: {step['expect']}", ""]
     lines += [f"**Action.** {entry['action']}", "", f"**Owner.** {entry['owner']}", "", "| bounded by | time | |", "| --- | --- | --- |"]
     for time in entry["times"]:
-        value = "not measured" if time["value"] is None else _said(time["value"], time["unit"])
+        value = "not measured" if time["value"] is None else amount(time["value"], time["unit"])
         lines.append(f"| {time['what']} | {value} | {time['provenance'] + ': ' if time['value'] is not None else ''}{time['how']} |")
     return [*lines, ""]
 
 
-def _said(value: float, unit: str) -> str:
-    return hours(value) if unit == "s" and value >= 120 else quantity(float(f"{value:.3g}"), unit)
-
-
 def _slow(audit: Mapping[str, Any]) -> dict[str, Any]:
     step = _figure(audit, "step_s")
-    usual = f"a step takes {number(step['value'])} s in a healthy run ({number(step['low'])} to {number(step['high'])})" if step else "the usual step time was not measured"
+    usual = (
+        f"a step takes {amount(step['value'], 's')} in a healthy run ({amount(step['low'], 's')} to {amount(step['high'], 's')})"
+        if step
+        else "the usual step time was not measured"
+    )
     named = NAMING_STEPS * step["value"] if step else None
     return {
         "id": "slow-rank", "title": "A slow rank", "symptom": f"Alerts RankproofRankLate, RankproofStepSlow or RankproofInputSlow; {usual}.",
@@ -98,7 +101,9 @@ def _slow(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hang(audit: Mapping[str, Any]) -> dict[str, Any]:
     alert = next((rule for rule in audit["observability"] if rule["name"] == "RankproofWorldSilent"), None)
-    twin = next((item["twin"] for item in audit["criteria"] if item["id"] == "stragglers.hang" and item["twin"]["outcome"] == "rejected"), None)
+    twin = next(
+        (item["twin"] for item in audit["criteria"] if item["id"] == "stragglers.hang" and item["twin"]["outcome"] == "rejected"), None
+    )
     return {
         "id": "hang", "title": "A hang", "symptom": "Alert RankproofWorldSilent: no rank writes a step any more, no process has ended.",
         "steps": [{"command": f"{WATCH} --stacks", "expect": "`the world stands still for S s: rank N stopped in step K at FILE:LINE before collective C, in which rank M waits`; exit code 1",
@@ -120,8 +125,8 @@ def _dead(audit: Mapping[str, Any]) -> dict[str, Any]:
         "id": "dead-rank", "title": "A dead rank", "symptom": "Alert RankproofRankLost; the launcher ends with the exit code or signal of one rank.",
         "steps": [
             {"command": WATCH, "expect": "`rank N is gone: it ended in step K, in PHASE`; exit code 1", "matches": r"rank \d+ is gone: it ended in step \d+"},
-            {"command": launch_command(audit["job"], audit["world"], resume=True), "expect": "the job says from which step it resumes, and trains on; exit code 0", "matches": ""},
-            {"command": f"{WATCH[:-1]}-resumed\"", "expect": "`every rank moves, step K is done`; exit code 0", "matches": r"every rank moves, step \d+ is done"},
+            {"command": RESUME, "expect": "the job says from which step it resumes, and trains on; exit code 0", "matches": ""},
+            {"command": WATCH_RESUMED, "expect": "`every rank moves, step K is done`; exit code 0", "matches": r"every rank moves, step \d+ is done"},
         ],
         "action": "Look at the named rank's log and at the host's kernel log (out of memory, device errors). Start again from the last checkpoint; without that host if it happens twice.",
         "owner": _owner(audit, "recovery.continuation"),
@@ -134,7 +139,7 @@ def _corrupt(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[st
         "id": "corrupt-checkpoint", "title": "A corrupt checkpoint", "symptom": "A restart says that a checkpoint is damaged, or the storage reports errors.",
         "steps": [
             *_own(audit, checkpoint, "check", "one line per checkpoint, the damaged one with what is wrong with it; exit code 1", "damaged|incomplete"),
-            {"command": launch_command(audit["job"], audit["world"], resume=True), "expect": "the job passes over it, says so, and resumes from the one before; exit code 0", "matches": ""},
+            {"command": RESUME, "expect": "the job passes over it, says so, and resumes from the one before; exit code 0", "matches": ""},
         ],
         "action": "Nothing has to be removed by hand: a restart takes the newest whole checkpoint. Find out whether the storage lies before trusting the next save, and keep the damaged files for that.",
         "owner": _owner(audit, "recovery.worst_boundary"),
@@ -150,9 +155,9 @@ def _full(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, 
     return {
         "id": "full-disk", "title": "A full disk", "symptom": "Alert RankproofCheckpointOverdue, or the job ends with “No space left on device”.",
         "steps": [
-            {"command": 'df --output=avail,target -B1 "$OUT"', "expect": f"less than the {number(size['value'])} bytes of a save are free" if size else "less than a save needs is free", "matches": r"Avail.*\n\s*\d+ "},
+            {"command": 'df --output=avail,target -B1 "$OUT"', "expect": f"fewer bytes are free than a save takes ({size['value']:,.0f})" if size else "less than a save needs is free", "matches": r"Avail.*\n\s*\d+ "},
             *_own(audit, checkpoint, "check", "the last save is incomplete or absent, the ones before are complete; exit code 0", "complete"),
-            {"command": launch_command(audit["job"], audit["world"], resume=True), "expect": "after space was made: the job resumes from the newest complete checkpoint; exit code 0", "matches": ""},
+            {"command": RESUME, "expect": "after space was made: the job resumes from the newest complete checkpoint; exit code 0", "matches": ""},
         ],
         "action": "Make room for at least two saves (not by deleting the newest complete checkpoint), then start again.",
         "owner": _owner(audit, "recovery.worst_boundary"),
@@ -172,7 +177,7 @@ def _rollback(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[s
         "id": "rollback", "title": "Going back", "symptom": "Alert RankproofLossNotFinite, or an evaluation that is worse than at the last checkpoint but one.",
         "steps": [
             *_own(audit, checkpoint, "rollback", "`set aside: ...`, then the list; a restart takes the one before; exit code 0", "set aside: "),
-            {"command": launch_command(audit["job"], audit["world"], resume=True), "expect": "the job resumes from the checkpoint before; exit code 0", "matches": ""},
+            {"command": RESUME, "expect": "the job resumes from the checkpoint before; exit code 0", "matches": ""},
         ],
         "action": "Find the step at which it went wrong in the metrics first; set aside until the newest checkpoint lies before it. What was set aside can be renamed back.",
         "owner": _owner(audit, "recovery.restore"),
@@ -193,7 +198,12 @@ def _restarting(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _boundaries(audit: Mapping[str, Any]) -> dict[str, Any]:
     """The most that any kill inside a save has cost."""
-    rows = [row for item in audit["criteria"] if item["id"] == "recovery.worst_boundary" for row in item["finding"]["details"].get("boundaries") or ()]
+    rows = [
+        row
+        for item in audit["criteria"]
+        if item["id"] == "recovery.worst_boundary"
+        for row in item["finding"]["details"].get("boundaries") or ()
+    ]
     lost = [row["lost_steps"] for row in rows if row.get("lost_steps") is not None]
     how = f"the worst of {len(rows)} kills inside a save" if lost else "no save was interrupted"
     return _time("steps lost when the newest checkpoint is not whole", max(lost, default=None), "steps", "measured", how)
@@ -236,10 +246,17 @@ def _folder(job: Mapping[str, Any]) -> str:
     return str(PurePosixPath(str(job.get("file") or "job.toml")).parent)
 
 
-def _filled(template: str, job: Mapping[str, Any], ranks: int) -> str:
-    """The template for a shell: {out} is $OUT, inputs lie where the job has them, numbers are those of job.toml."""
+def _filled(template: str, job: Mapping[str, Any], ranks: int, out: str = "$OUT") -> str:
+    """The template for a shell: inputs lie where the job has them, numbers are those of job.toml."""
     declared = job.get("declared") or {}
-    known = {name: _filled(path, {**job, "declared": {}}, ranks) for name, path in (declared.get("inputs") or {}).items()}
+    known = {name: _filled(path, {**job, "declared": {}}, ranks, out) for name, path in (declared.get("inputs") or {}).items()}
     batch = int(job.get("global_batch") or 0)
-    known |= {"out": "$OUT", "world_size": str(ranks), "global_batch": str(batch), "per_rank_batch": str(batch // ranks), "steps": str(job.get("steps")), "seed": str(job.get("seed"))}
+    known |= {
+        "out": out,
+        "world_size": str(ranks),
+        "global_batch": str(batch),
+        "per_rank_batch": str(batch // ranks),
+        "steps": str(job.get("steps")),
+        "seed": str(job.get("seed")),
+    }
     return re.sub(r"\{(\w+)\}", lambda found: known.get(found.group(1), found.group(0)), template)

@@ -40,7 +40,9 @@ def main() -> int:
     """List, or set aside and list; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, help="the job's checkpoint directory")
-    parser.add_argument("--set-aside", action="store_true", help="take the newest whole checkpoint, and every damaged one above it, out of use")
+    parser.add_argument(
+        "--set-aside", action="store_true", help="take the newest whole checkpoint, and every damaged one above it, out of use"
+    )
     asked = parser.parse_args()
     if not asked.directory.is_dir():
         print(f"checks.py: {asked.directory} is no directory: give the job's checkpoint directory", file=sys.stderr)
@@ -64,7 +66,11 @@ def listed(directory: Path) -> int:
         print(f"{one.path.name}  {one.words}")
     published = [one for one in found if one.published]
     newest = next((one for one in published if one.fault is None), None)
-    print(f"a restart with --resume takes {newest.path.name}" if newest else "no complete checkpoint: a restart with --resume " + _without(published))
+    print(
+        f"a restart with --resume takes {newest.path.name}"
+        if newest
+        else "no complete checkpoint: a restart with --resume " + _without(published)
+    )
     return 0 if newest is not None and published[0] is newest else 1
 
 

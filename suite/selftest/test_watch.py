@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -101,4 +102,4 @@ def test_families_stand_together_with_their_type_first(tmp_path: Path) -> None:
     typed = re.findall(r"^# TYPE (\w+) ", text, flags=re.MULTILINE)
 
     assert list(dict.fromkeys(order)) == typed
-    assert sum(one != other for one, other in zip(order, order[1:], strict=False)) == len(typed) - 1
+    assert sum(one != other for one, other in itertools.pairwise(order)) == len(typed) - 1
