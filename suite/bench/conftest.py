@@ -1,4 +1,4 @@
-"""What the benchmarks share: one warm launcher, the flights job's runs, and a way to say a line."""
+"""What the benchmarks share: one warm launcher, and runs of ranks and of the flights job."""
 
 from __future__ import annotations
 
@@ -50,15 +50,3 @@ def run_ranks(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> R
         return [json.loads(log[-1]) if log else None for log in logs]
 
     return run
-
-
-@pytest.fixture
-def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Write one line to the terminal, whatever is captured."""
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
-
-    def line(words: str) -> None:
-        reporter.ensure_newline()
-        reporter.write_line(words)
-
-    return line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,12 @@ def times(run_ranks: RunRanks, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @by_the_ranks
 @pytest.mark.parametrize("what", ["save", "restore", "raw"])
-def test_checkpoint(benchmark: Any, times: dict[str, Any], say: Callable[[str], None], what: str) -> None:
+def test_checkpoint(benchmark: Any, times: dict[str, Any], what: str) -> None:
     """workloads/checkpoint.py on two ranks, files in the page cache; raw is one rank's plain writes and syncs."""
     ratio = ratio_interval(times["raw"], times[what])
     benchmark.extra_info.update(bytes=times["bytes"], over_raw={"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high})
     if what != "raw":
-        say(
-            f"{what} of {times['bytes'] / 2**20:.0f} MiB takes {ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times the raw write and sync"
-        )
+        words = f"{ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] times the raw write and sync"
+        benchmark.extra_info["said"] = f"{what} of {times['bytes'] / 2**20:.0f} MiB takes {words}"
     assert len(times[what]) == REPEATS - 1
     replay(benchmark, times[what])

@@ -74,7 +74,7 @@ def curve(
         points.append({
             "world_size": count, "step_ms": float(np.median(times)), "low": float(times.min()), "high": float(times.max()),
             "samples_per_s": None if math.isnan(samples) else samples / float(np.median(times)) * 1000.0,
-            "efficiency": found[count].estimate if count in found else 1.0,
+            "efficiency": found[count].estimate if count in found else 1.0, "repeats_ms": times.tolist(),
         })  # fmt: skip
     return points
 

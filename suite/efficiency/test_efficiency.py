@@ -13,8 +13,9 @@ from suite.efficiency.work import same_work
 from suite.equivalence.usable import worlds
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
+LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
 TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
-DELAY_MS = 60.0
+DELAY_MS = 120.0
 
 
 @criterion(
@@ -45,6 +46,7 @@ def test_same_work(audit: Audit) -> None:
     limitations=(
         "Medians: what slows fewer than half of the steps (saving, rare stragglers) does not move them.",
         "One machine, and no more ranks than it has cores or GPUs.",
+        "While the interval straddles the bound, repeats are added at most twice; each further look costs some of the 95 %.",
     ),
     overturned_by="Repeats on a quiet machine whose interval lies on the other side of the bound.",
 )
@@ -53,9 +55,13 @@ def test_scaling(audit: Audit) -> None:
     room = _room(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    alone, *together = _timed(audit, planted=worlds(audit.world_size))
     work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
-    audit.judge(scales, alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
+    for repeats in LOOKS:
+        alone, *together = _timed(audit, planted=worlds(audit.world_size), repeats=repeats)
+        found = scales(alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
+        if found.accepted is not None:
+            break
+    audit.judge(lambda: found)
 
 
 @criterion(
@@ -97,14 +103,14 @@ def test_diagnosis(audit: Audit) -> None:
     audit.judge(bound_by_compute, _timed(audit, planted=(audit.world_size,))[-1], room=_room(audit))
 
 
-def _timed(audit: Audit, planted: tuple[int, ...]) -> list[list[Trace]]:
+def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:
     """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike.
 
     planted: the world sizes that the twin's fault concerns; the others are controls.
     """
     sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
-    for repeat in range(REPEATS):
+    for repeat in range(repeats):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:
             found[count].append(
                 audit.run(world_size=count, level="timing", steps=steps, timed=True, repeat=repeat, planted=count in planted)

@@ -131,7 +131,7 @@ def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None)
     ranks = {rank: worst.gradients(rank) for rank in range(size(worst))}
     micro_batches = int(worst.steps["micro_batches"].fillna(1).iloc[0])
     why = why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)
-    return f"{why}{_reduced_again(worst)}"
+    return f"{why}{_reduced_again(worst)}{_batch_statistics(worst)}"
 
 
 def _same_mix(expected: Samples, seen: Samples) -> bool:
@@ -147,6 +147,16 @@ def _reduced_again(trace: Trace) -> str:
     whole = sum(int(parameter["numel"]) * BYTES.get(str(parameter["dtype"]), 4) for parameter in trace.model()["parameters"])
     times = reduced / whole
     return f" (the step reduces {times:.1f} times its gradient's bytes: what is reduced already is reduced again)" if times > 1.5 else ""
+
+
+def _batch_statistics(trace: Trace) -> str:
+    """Whether the model normalises by statistics of a batch, in words: a smaller batch per rank then has other ones."""
+    normalised = any(str(name).endswith("running_mean") for name in trace.model()["buffers"])
+    return (
+        " (the model has batch statistics: unless they are synchronised, each rank normalises by its own share of the batch)"
+        if normalised
+        else ""
+    )
 
 
 def _roundoff(trace: Trace) -> float:

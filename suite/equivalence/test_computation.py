@@ -78,6 +78,7 @@ def test_loss_trajectory(audit: Audit) -> None:
     twin=Fault("desync_gradient", rank=1, factor=1.5, from_step=3),
     because=r"rank 1's parameters differ from rank 0's from step 3 on.* applied another gradient",
     threshold="0 steps after which two ranks differ",
+    assumptions=("Equal 64-bit digests mean equal parameters: two that differ agree by chance once in 2^64.",),
     limitations=("Parameters are compared by digest; a sharded model has nothing to compare.",),
     overturned_by="Two ranks' saved weights that differ in any bit.",
 )

@@ -48,12 +48,12 @@ def unusable(traces: Trace | Iterable[Trace], *signals: str) -> str:
 
 
 def _broken(trace: Trace) -> str:
-    if trace.crashed:
-        return f"the run at world size {size(trace)} did not end well: {_first_failure(trace)}"
     if trace.ended.get("ended_by", "exit") != "exit":
         return f"the run at world size {size(trace)} was ended by its {trace.ended['ended_by']}: {trace.ended.get('message', '')}".strip(
             ": "
         )
+    if trace.crashed:
+        return f"the run at world size {size(trace)} did not end well: {_first_failure(trace)}"
     if errors := trace.errors():
         return f"the probe itself failed in the run at world size {size(trace)}: {errors[0]}"
     if trace.steps.empty:

@@ -41,6 +41,7 @@ def test_malformed(audit: Audit) -> None:
     threshold="0 steps, exit code not 0 on any rank, path named",
     needs=("inputs",),
     min_world=1,
+    assumptions=("The job reads the input from the path that job.toml gives, and keeps no copy of it elsewhere.",),
     limitations=("the file is absent from the start; one that vanishes later is not tried", "of a folder its largest file is removed"),
     overturned_by="an absent input after which a rank exits with code 0, trains, or hangs",
 )

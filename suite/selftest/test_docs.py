@@ -53,7 +53,7 @@ def test_every_command_exists(command: str) -> None:
 
 def test_both_readme_commands_name_environments_that_exist() -> None:
     """The two commands of the README are tox environments of this repository."""
-    named = re.findall(r"tox -q -e ([a-z]+)", README)
+    named = re.findall(r"tox -qq -e ([a-z]+)", README)
     known = re.findall(r"^\[testenv:([a-z]+)\]", (ROOT / "tox.ini").read_text(), flags=re.MULTILINE)
 
     assert {"audit", "test"} <= set(named) <= set(known)

@@ -142,6 +142,17 @@ def test_a_batch_repeated_as_a_whole_is_no_excuse() -> None:
     )
 
 
+def test_batch_statistics_are_hinted_at() -> None:
+    spoiled = {**whole(), "layer.bias": whole()["layer.bias"] * 1.001}
+
+    def normalised(record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "buffers": ["norm.running_mean"]} if record["kind"] == "model" else record
+
+    ours = make_trace(steps=2, ranks=2, gradients=both(spoiled), change=normalised)
+
+    assert "each rank normalises by its own share of the batch" in gradients_agree(traced({0: whole()}), permuted(), [ours]).explanation
+
+
 def test_the_worst_tensor_is_named_and_tabled() -> None:
     spoiled = {**whole(), "layer.bias": whole()["layer.bias"] * 1.001}
     finding = gradients_agree(traced({0: whole()}), permuted(), [traced(both(spoiled))])
@@ -349,6 +360,15 @@ def test_sharded_parameters_are_not_compared() -> None:
 
     assert finding.accepted is None
     assert "sharded" in finding.explanation
+
+
+def test_a_deadline_is_given_as_the_reason() -> None:
+    late = {**ended_well(2, rank0=1), "ended_by": "deadline", "message": "rank 0 still ran when the deadline of 30 s passed"}
+
+    finding = parameters_agree([make_trace(ranks=2, ended=late)])
+
+    assert finding.accepted is None
+    assert "was ended by its deadline: rank 0 still ran" in finding.explanation
 
 
 @pytest.mark.parametrize("trace", [make_trace(ranks=2, ended=ended_well(2, rank1=9)), make_trace(ranks=2, steps=0), make_trace(ranks=1)])

@@ -33,7 +33,6 @@ from suite.selftest.fabricated import fabricate
 from suite.stragglers.watching import what_is_wrong
 
 DEADLINE_S = 240.0
-STEPS = 24
 CAN_MOUNT = (
     subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0 if shutil.which("unshare") else False
 )
@@ -103,7 +102,7 @@ def carried_out(book: Mapping[str, Any], id: str, number: int, out: Path) -> sub
     return done
 
 
-def start_of(job: Job, out: Path, *faults: Fault, resume: bool = False, steps: int = STEPS) -> Start:
+def start_of(job: Job, out: Path, *faults: Fault, resume: bool = False, steps: int | None = None) -> Start:
     """The job as `start_job` and `resume_job` start it, but by the warm launcher, which takes a second where torchrun takes twenty."""
     watch = out / ("watch-resumed" if resume else "watch")
     environment = {
@@ -173,46 +172,46 @@ def test_hang(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> 
 
 def test_dead_rank(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
     """The rank that died is named; the job comes back and moves."""
-    launcher.run(start_of(job, out, Fault("kill", rank=1, step=14)))
+    launcher.run(start_of(job, out, Fault("kill", rank=1, step=10)))
     named = carried_out(book, "dead-rank", 0, out)
 
-    assert named.stdout.startswith("rank 1 is gone: it ended in step 14")
-    assert "resumed from step 12" in resumed(launcher, job, out)
-    assert "step 12 is done" in carried_out(book, "dead-rank", 2, out).stdout, "12 steps of this process, 24 in all"
+    assert named.stdout.startswith("rank 1 is gone: it ended in step 10")
+    assert "resumed from step 8" in resumed(launcher, job, out)
+    assert "step 8 is done" in carried_out(book, "dead-rank", 2, out).stdout, "8 steps of this process, 16 in all"
 
 
 def test_corrupt_checkpoint(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
     """A flipped byte is found, the restart passes over it and says so."""
-    launcher.run(start_of(job, out, steps=14))
-    parts = sorted((out / "checkpoints").glob("step_*12/*.pt"))
+    launcher.run(start_of(job, out, steps=10))
+    parts = sorted((out / "checkpoints").glob("step_*08/*.pt"))
     content = bytearray(parts[0].read_bytes())
     content[len(content) // 2] ^= 1
     parts[0].write_bytes(content)
     listed = carried_out(book, "corrupt-checkpoint", 0, out)
 
-    assert "step_00000012  damaged" in listed.stdout
-    assert "a restart with --resume takes step_00000006" in listed.stdout
+    assert "step_00000008  damaged" in listed.stdout
+    assert "a restart with --resume takes step_00000004" in listed.stdout
     said = resumed(launcher, job, out)
-    assert "step_00000012 is damaged" in said
-    assert "resumed from step 6" in said
+    assert "step_00000008 is damaged" in said
+    assert "resumed from step 4" in said
 
 
 def test_rollback(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
     """The newest whole checkpoint is set aside; the job goes on from the one before; a second time there is nothing to give up."""
-    launcher.run(start_of(job, out, steps=14))
+    launcher.run(start_of(job, out, steps=10))
     carried_out(book, "rollback", 0, out)
 
-    assert "resumed from step 6" in resumed(launcher, job, out)
-    assert (out / "checkpoints" / "step_00000012.set-aside" / "manifest.json").exists(), "it can be renamed back"
+    assert "resumed from step 4" in resumed(launcher, job, out)
+    assert (out / "checkpoints" / "step_00000008.set-aside" / "manifest.json").exists(), "it can be renamed back"
 
 
 def test_nothing_is_set_aside_where_no_older_checkpoint_is_whole(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
-    launcher.run(start_of(job, out, steps=7))
+    launcher.run(start_of(job, out, steps=5))
     done = shell(book, out, steps_of(book, "rollback")[0]["command"])
 
     assert done.returncode == 1
     assert "nothing was changed" in done.stderr
-    assert [one.name for one in (out / "checkpoints").iterdir()] == ["step_00000006"]
+    assert [one.name for one in (out / "checkpoints").iterdir()] == ["step_00000004"]
 
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="no user namespaces here: a small file system cannot be mounted")
@@ -234,10 +233,10 @@ def test_full_disk(book: dict[str, Any], prepared: Path, tmp_path: Path) -> None
     free = re.search(step[0]["matches"] + rf"\s*{disk}", said)
     assert free, said
     assert int(re.findall(r"\d+", free[0])[0]) < 14_000_000, "less than a save is free"
-    assert re.search(r"step_00000006  complete\n(.*\n)*checked: 0", said), said
-    assert "resumed from step 6" in said, said + done.stderr
+    assert re.search(r"step_00000004  complete\n(.*\n)*checked: 0", said), said
+    assert "resumed from step 4" in said, said + done.stderr
     assert "resumed: 0" in said
-    assert re.search(r"every rank moves, step 18 is done", said), said
+    assert re.search(r"every rank moves, step 12 is done", said), said
 
 
 def test_every_entry_has_an_owner_a_bound_and_a_command(book: dict[str, Any]) -> None:
