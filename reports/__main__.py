@@ -1,4 +1,4 @@
-"""`python -m reports page | explain | verify | compare`: an audit's page, one criterion explained, traces checked, two audits compared.
+"""`python -m reports page | runbook | explain | verify | compare`: an audit's page and runbook, one criterion explained, traces checked, two audits compared.
 
 Exit codes: 0 done and sound, 1 the traces are not those that were judged, 2 wrong use; errors are one sentence on standard error.
 `compare` has more of them: see `reports/compare.py`.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from reports.compare import add_parser as add_compare
 from reports.decide import PolicyError, decide
@@ -34,6 +35,10 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     page.add_argument("--policy", type=Path, metavar="FILE", help="decide by this policy instead of reports/policy.toml")
     page.set_defaults(run=_page)
+    book = commands.add_parser("runbook", help="write RUNBOOK.md and alerts.yml again from the evidence")
+    book.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
+    book.add_argument("--policy", type=Path, metavar="FILE", help="owners and assumptions of this policy instead of reports/policy.toml")
+    book.set_defaults(run=_runbook)
     explain = commands.add_parser("explain", help="say what one criterion claims, what was found and how to check it")
     explain.add_argument("criterion", metavar="ID", help="such as recovery.continuation")
     explain.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
@@ -55,20 +60,32 @@ def _page(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _runbook(asked: argparse.Namespace) -> int:
+    from reports.finish import write_runbook
+
+    print(write_runbook(asked.audit_dir, _audit(asked)))
+    return 0
+
+
 def _explain(asked: argparse.Namespace) -> int:
+    from reports.explain import explanation
+
+    print(explanation(_audit(asked), asked.criterion))
+    return 0
+
+
+def _audit(asked: argparse.Namespace) -> dict[str, Any]:
+    """What audit.json would hold now."""
     from datetime import UTC, datetime
 
     from reports.audit_json import audit_json
     from reports.decide import load_policy
     from reports.evidence import load
-    from reports.explain import explanation
     from reports.verdicts import rulings
 
     evidence, policy = load(asked.audit_dir), load_policy(asked.policy)
     decision = decide(evidence, policy, datetime.now(UTC))
-    audit = audit_json(evidence, rulings(evidence, policy.waivers), decision, policy)
-    print(explanation(audit, asked.criterion))
-    return 0
+    return audit_json(evidence, rulings(evidence, policy.waivers), decision, policy)
 
 
 def _verify(asked: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@
     coverage   {catalogue, passed, failed, inconclusive, not_applicable, waived, not_run}
     criteria   [{id, backend, version, claim, verdict, reason, finding{value, unit, bound, margin, ...}, twin{fault, fired, rejected, ...}, verify, ...}]
     runs       {run_id: {spec, ended, sha256, digest}}
+    measured   {figures: {name: {value, unit, low, high, samples, how, runs}}, architecture}
+    economics  {rows, summary, reason}      observability  [{name, expr, threshold, ...}]      runbook  {start, entries}
 
 Keys are sorted, numbers are finite, and nothing tells the time of judging: the same evidence gives the same bytes.
 """
@@ -19,9 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from reports.alerts import alerts
 from reports.decide import Decision
 from reports.evidence import Evidence, Finding, Record, to_json
+from reports.outlook import outlook
 from reports.policy import Policy
+from reports.runbook import runbook
 from reports.verdicts import VERDICTS, Ruling
 
 SCHEMA = "rankproof/audit/1"
@@ -31,7 +36,7 @@ def audit_json(evidence: Evidence, judged: Sequence[Ruling], decision: Decision,
     """The audit as JSON values."""
     meta = evidence.meta
     counts = {name: sum(ruling.verdict == name for ruling in judged) for name in VERDICTS}
-    return {
+    audit: dict[str, Any] = {
         "schema": SCHEMA,
         "job": meta.get("job") or {},
         "identity": meta.get("identity") or {},
@@ -44,7 +49,12 @@ def audit_json(evidence: Evidence, judged: Sequence[Ruling], decision: Decision,
         "coverage": {"catalogue": len(evidence.catalogue), **counts},
         "criteria": [_criterion(ruling, policy, str(meta.get("directory") or ".")) for ruling in judged],
         "runs": {run.run_id: _run(run.spec, run.ended, run.sha256) for run in evidence.runs.values()},
+        "measured": {"figures": {}, "architecture": None, **(meta.get("measured") or {})},
     }
+    audit["economics"] = outlook(audit, policy.economics)
+    audit["observability"] = alerts(audit)
+    audit["runbook"] = runbook(audit)
+    return audit
 
 
 def dumped(audit: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from reports.bullet import bullet
 from reports.charts import KINDS, Chart, draw
 from reports.plot_svg import StyleSheet
 from reports.verdicts import VERDICTS
-from reports.wording import beside, counted, number, quantity, requirement, sentence
+from reports.wording import amount, beside, counted, number, quantity, requirement, sentence
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_EMBEDDED_BYTES = 1_000_000
@@ -34,8 +34,18 @@ def render_page(audit: Mapping[str, Any], text: str) -> str:
     engine = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    engine.filters.update(number=number, cell=_cell, digest=lambda value: str(value)[:12], breakable=_breakable, sentence=sentence)
-    engine.globals.update(beside=beside, quantity=quantity, requirement=requirement, counted=counted, bullet=bullet, word=WORD)
+    engine.filters.update(
+        number=number,
+        cell=_cell,
+        digest=lambda value: str(value)[:12],
+        breakable=_breakable,
+        sentence=sentence,
+        row_of=_row_of,
+        figures_by_name=_by_name,
+    )
+    engine.globals.update(
+        beside=beside, quantity=quantity, requirement=requirement, counted=counted, amount=amount, bullet=bullet, word=WORD
+    )
     sheet = StyleSheet()
     criteria = _ordered(audit)
     charts = {item["anchor"]: _charts(item, sheet) for item in criteria}
@@ -122,6 +132,15 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return number(value) if isinstance(value, int | float) else value if isinstance(value, str) else _pretty(value)
+
+
+def _by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in rows}
+
+
+def _row_of(item: Mapping[str, Any], names: list[str]) -> list[Any]:
+    """A row of a table: these values of a mapping, in this order."""
+    return [item[name] for name in names]
 
 
 def _breakable(name: str) -> Markup:

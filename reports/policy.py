@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,6 +24,7 @@ _KNOWN = {
     "evidence": {"max_age_days"},
     "exposure": {"ladder"},
     "bounds": None,
+    "economics": {"mean_interruption_h", "launch_s", "price_per_device_hour", "planned_steps", "deadline_h"},
     "compare": None,  # checked by compare_policy.py, which alone uses it
     "waiver": {"id", "backend", "reason", "owner", "expires"},
 }
@@ -36,7 +37,10 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy file, checked. owners: (pattern, owner), the first match counts. ladder: rank counts, rising. sha256: of the file."""
+    """A policy file, checked. owners: (pattern, owner), the first match counts. ladder: rank counts, rising. sha256: of the file.
+
+    economics: what nobody measured, by name, as reports/outlook.py lists it.
+    """
 
     decision_owner: str
     owners: tuple[tuple[str, str], ...]
@@ -46,6 +50,7 @@ class Policy:
     bounds: Mapping[str, float]
     waivers: tuple[Waiver, ...]
     sha256: str
+    economics: Mapping[str, float] = field(default_factory=dict)
 
     def owner(self, criterion: str) -> str:
         return next((owner for pattern, owner in self.owners if fnmatchcase(criterion, pattern)), self.decision_owner)
@@ -73,6 +78,7 @@ def load_policy(path: Path | None = None) -> Policy:
         bounds={name: _number(file, f"bounds.{name}", value) for name, value in tables.get("bounds", {}).items()},
         waivers=tuple(_waiver(file, item) for item in tables.get("waiver", [])),
         sha256=hashlib.sha256(content).hexdigest(),
+        economics={name: _number(file, f"economics.{name}", value) for name, value in tables.get("economics", {}).items()},
     )
 
 

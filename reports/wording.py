@@ -33,6 +33,33 @@ def quantity(value: float | int | str | None, unit: str = "") -> str:
     return f"{text}{unit}" if unit == "x" else f"{text} {unit}"
 
 
+def hours(seconds: float) -> str:
+    """A duration as people say it: 41 s, 12 min, 3.4 h, 2.1 d."""
+    for limit, size, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:.1f} d"
+
+
+def amount(value: float, unit: str) -> str:
+    """A number for planning, to three digits: durations in the unit that fits, ratios as a percentage, bytes as kB to TB."""
+    if unit == "s":
+        return hours(value) if value >= 1 else f"{value * 1e3:.3g} ms"
+    if unit == "ratio":
+        return f"{value:.1%}" if value < 0.9995 else f"{value:.3%}"
+    if unit == "probability":
+        return f"{value:.2g}"
+    if unit == "B":
+        size, name = next(
+            ((size, name) for size, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if value >= size), (1.0, "B")
+        )
+        return f"{value / size:.3g} {name}"
+    return quantity(
+        value if value >= 1000 and value == int(value) else float(f"{value:.3g}"),
+        unit.replace("money", "").replace("/h", "an hour").strip(),
+    )
+
+
 def requirement(direction: str, bound: float | str | None, unit: str = "") -> str:
     """What a value had to be, such as "at most 0.1 s"; empty without a bound. A unit of many words is not said a second time."""
     return "" if bound is None else f"{COMPARISON.get(direction, direction)} {beside(bound, unit)}"

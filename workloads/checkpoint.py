@@ -118,6 +118,11 @@ def has_checkpoints(directory: Path) -> bool:
     return bool(_published(directory))
 
 
+def faults(directory: Path) -> dict[str, str | None]:
+    """Name -> what is wrong with it, None if it is whole, of every published checkpoint, newest first."""
+    return {name: _fault(directory / name) for name in _published(directory)}
+
+
 # ---- the random generators, the part of the state that each rank has for itself
 
 

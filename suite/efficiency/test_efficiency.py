@@ -7,6 +7,7 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.efficiency.breakdown import accounted_for
+from suite.efficiency.diagnosis import bound_by_compute
 from suite.efficiency.scaling import Room, scales
 from suite.efficiency.work import same_work
 from suite.equivalence.usable import worlds
@@ -81,6 +82,25 @@ def test_breakdown(audit: Audit) -> None:
         audit.inconclusive(reason)
     bounds = {"data_wait_share": audit.targets("data_wait_share"), "exposed_share": audit.targets("exposed_share")}
     audit.judge(accounted_for, _timed(audit, planted=(audit.world_size,)), room=room, **bounds)
+
+
+@criterion(
+    "efficiency.diagnosis",
+    claim="Computing bounds the step: neither input, copies, exposed communication, checkpointing nor one slow rank takes more of the time.",
+    twin=Fault("sleep", ms=DELAY_MS, where="data"),
+    because=r"^input bounds the step",
+    threshold="the largest other share of the time stays below computing's, outside the 95 % interval of repeats",
+    timed=True,
+    assumptions=("What all ranks wait for is the job's; what one rank adds to the others' waiting is that rank's.",),
+    limitations=(
+        "Host-to-device copies are seen as time between the phases, not apart from other code there.",
+        "A save counts with what it adds to the step that follows it, at the cadence of the audited run.",
+    ),
+    overturned_by="A change to another cause than the named one that makes the step faster by more than its share.",
+)
+def test_diagnosis(audit: Audit) -> None:
+    """Nothing that is cheaper to mend than computing comes first."""
+    audit.judge(bound_by_compute, _timed(audit, planted=(audit.world_size,))[-1], room=_room(audit))
 
 
 def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:

@@ -107,7 +107,7 @@ def _write_meta(folder: Path, sound: bool, hosts: int) -> None:
     set_meta(folder, "job", {
         "name": "flights", "file": "workloads/flights/job.toml", "command": "train.py --global-batch {global_batch} --steps {steps} --out {out}",
         "global_batch": 256, "steps": 24, "seed": 0, "capabilities": {"elastic": True, **lacks}, "targets": {"scaling_efficiency": 0.65},
-        "has": ["checkpoint", "inputs", "records"],
+        "has": ["checkpoint", "inputs", "records"], "checkpoint": {"every": 6, "directory": "{out}/checkpoints"},
     })  # fmt: skip
     set_meta(folder, "identity", {
         "code_commit": "5f3c0e9a1b7d4c2288e1a6f09d3b5c7e11aa42de", "dirty": True, "job_hash": _digest("job"), "data_hash": _digest("data"),
@@ -118,7 +118,37 @@ def _write_meta(folder: Path, sound: bool, hosts: int) -> None:
         "cpu": "Xeon 2.1 GHz", "clock": "CLOCK_MONOTONIC", "nccl": None, "variables": {"OMP_NUM_THREADS": "1", "NOTE": HOSTILE},
     })  # fmt: skip
     set_meta(folder, "world", {"world_size": 2, "world_sizes": [1, 2], "hosts": hosts, "launcher": "warm", "backends": ["gloo"]})
+    set_meta(folder, "measured", measured())
     set_meta(folder, "bounds", {"scaling_efficiency": 0.7, "data_wait_share": 0.1})
+
+
+def measured() -> dict[str, Any]:
+    """What the runs of the made-up audit measured besides its verdicts."""
+
+    def figure(value: float, unit: str, low: float, high: float, samples: int, how: str) -> dict[str, Any]:
+        return {"value": value, "unit": unit, "low": low, "high": high, "samples": samples, "how": how, "runs": []}
+
+    modules = [
+        {"name": f"blocks.{index}", "type": "Linear", "parameters": "weight 96 x 96, bias 96", "numel": 9312, "bytes": 37248, "layout": "replicated"}
+        for index in range(30)
+    ]  # fmt: skip
+    return {
+        "figures": {
+            "step_s": figure(0.0412, "s", 0.0403, 0.0437, 6, "median step of the slowest rank, one value per run"),
+            "save_s": figure(0.187, "s", 0.151, 0.242, 12, "what a save adds to a step, one value per save"),
+            "save_bytes": figure(14_245_792.0, "B", 14_245_792.0, 14_245_793.0, 12, "bytes written, one value per save"),
+            "restart_s": figure(0.74, "s", 0.66, 0.91, 4, "from a rank's start to its first step, one value per resumed run"),
+            "kill_noticed_s": figure(0.19, "s", 0.15, 0.2, 4, "from the kill to the end of all, one value per killed run"),
+            "silence_s": figure(0.66, "s", 0.47, 1.14, 6, "longest silence, one value per run"),
+            "data_wait_ratio": figure(0.0066, "of the time", 0.0024, 0.021, 6, "waits for input, one value per run"),
+            "lateness_ratio": figure(0.031, "of a step", 0.012, 0.04, 6, "median lateness of the latest rank, one value per run"),
+        },
+        "architecture": {
+            "run_id": "w2-a", "module": "FlightModel", "wrappers": ["DistributedDataParallel"], "world_size": 2, "backend": "gloo on cpu", "parameters": 1_177_955,
+            "parameter_bytes": 4_711_820, "dtypes": ["float32"], "layouts": ["replicated"], "modules": modules, "left_out": 7, "micro_batches": 1.0,
+            "collectives": [{"op": "allreduce", "phase": "backward", "calls": 2.0, "bytes": 4_712_092.0}], "bytes_per_step": 4_712_092.0,
+        },
+    }  # fmt: skip
 
 
 def _write_runs(folder: Path, id: str) -> None:

@@ -1,8 +1,8 @@
 """Traces made by hand, so that a judge can be tested without starting a rank.
 
-    trace = make_trace(steps=4, ranks=2)   # a correct run: same samples, digests, losses at any number of ranks
-    slow = make_trace(ranks=2, backward_ms=lambda rank, step: 80.0 if rank == 1 else 20.0)
-    late = make_trace(ranks=2, change=lambda record: None if record["kind"] == "step" and record["step"] > 3 else record)
+trace = make_trace(steps=4, ranks=2)   # a correct run: same samples, digests, losses at any number of ranks
+slow = make_trace(ranks=2, backward_ms=lambda rank, step: 80.0 if rank == 1 else 20.0)
+late = make_trace(ranks=2, change=lambda record: None if record["kind"] == "step" and record["step"] > 3 else record)
 """
 
 from __future__ import annotations
@@ -119,8 +119,17 @@ def _opening(rank: int, ranks: int) -> list[Record]:
     sized = [{**parameter, "dtype": "float32", "numel": math.prod(parameter["shape"])} for parameter in PARAMETERS]
     return [
         {
-            "kind": "meta", "rank": rank, "world_size": ranks, "local_rank": rank, "pid": 1000 + rank, "restart": 0,
-            "torch": "2.13.0", "python": "3.11", "numerics": "as_run", "level": "default", "t_ns": 0,
+            "kind": "meta",
+            "rank": rank,
+            "world_size": ranks,
+            "local_rank": rank,
+            "pid": 1000 + rank,
+            "restart": 0,
+            "torch": "2.13.0",
+            "python": "3.11",
+            "numerics": "as_run",
+            "level": "default",
+            "t_ns": 0,
         },
         {"kind": "backend", "rank": rank, "backend": "gloo", "device": "cpu"},
         {"kind": "model", "rank": rank, "module": "Net", "parameters": sized, "buffers": [], "parameter_count": 9},
@@ -133,11 +142,32 @@ def _step(rank: int, step: int, ranks: int) -> Record:
     first = (step - 1) * GLOBAL_BATCH + rank * per_rank
     t_ns = step * SECOND_NS
     return {
-        "kind": "step", "rank": rank, "step": step, "t_ns": t_ns, "losses": [1.0 / step], "lr": [0.1], "clip_norm": None,
-        "grad_norm": 5.0 / step, "grad_norms": [4.0 / step, 3.0 / step], "grad_digest": f"{step + 1000:016x}",
-        "param_digest": f"{step:016x}", "optimizer_digest": None, "buffer_digest": f"{0:016x}",
-        "samples": [sample_of(first + row) for row in range(per_rank)], "micro_batches": 1, "input_low": -1.0, "input_high": 1.0,
-        "rng": f"{step * 100 + rank:016x}", "skipped": False, "step_ms": 100.0, "data_wait_ms": 5.0, "forward_ms": 30.0,
-        "backward_ms": 50.0, "optimizer_ms": 10.0, "exposed_ms": 8.0, "other_ms": 5.0, "probe_ms": 0.5,
+        "kind": "step",
+        "rank": rank,
+        "step": step,
+        "t_ns": t_ns,
+        "losses": [1.0 / step],
+        "lr": [0.1],
+        "clip_norm": None,
+        "grad_norm": 5.0 / step,
+        "grad_norms": [4.0 / step, 3.0 / step],
+        "grad_digest": f"{step + 1000:016x}",
+        "param_digest": f"{step:016x}",
+        "optimizer_digest": None,
+        "buffer_digest": f"{0:016x}",
+        "samples": [sample_of(first + row) for row in range(per_rank)],
+        "micro_batches": 1,
+        "input_low": -1.0,
+        "input_high": 1.0,
+        "rng": f"{step * 100 + rank:016x}",
+        "skipped": False,
+        "step_ms": 100.0,
+        "data_wait_ms": 5.0,
+        "forward_ms": 30.0,
+        "backward_ms": 50.0,
+        "optimizer_ms": 10.0,
+        "exposed_ms": 8.0,
+        "other_ms": 5.0,
+        "probe_ms": 0.5,
         "collectives": [["allreduce", 36, t_ns - 30 * MS_NS, t_ns - 22 * MS_NS, "backward"]] if ranks > 1 else [],
     }

@@ -78,7 +78,9 @@ def test_rows_hash_alike_wherever_they_are(digests: ModuleType) -> None:
     assert digests.row_hashes([inputs[order], words[order]]) == [hashes[place] for place in order]
     changed = words.clone()
     changed[2, 1] += 1
-    assert [left == right for left, right in zip(hashes, digests.row_hashes([inputs, changed]), strict=True)] == [True] * 2 + [False] + [True] * 3
+    assert [left == right for left, right in zip(hashes, digests.row_hashes([inputs, changed]), strict=True)] == [True] * 2 + [False] + [
+        True
+    ] * 3
 
 
 def test_small_whole_numbers_in_float64_do_not_collide(digests: ModuleType) -> None:

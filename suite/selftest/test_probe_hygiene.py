@@ -77,7 +77,12 @@ def test_nothing_of_the_job_is_hidden(tmp_path: Path) -> None:
         "print(os.environ.get('THEIRS'), fixtures.WHO, record.WHO, steps.WHO, [p for p in sys.path if 'probe' in p])\n"
         "print('torch' in sys.modules)\nsys.exit(3)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": f"{PROBE / 'site'}{os.pathsep}{theirs}", "RANKPROOF_TRACE": str(tmp_path / "run"), "RANK": "0"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{PROBE / 'site'}{os.pathsep}{theirs}",
+        "RANKPROOF_TRACE": str(tmp_path / "run"),
+        "RANK": "0",
+    }
     done = subprocess.run(
         [sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
@@ -118,7 +123,18 @@ def test_a_rank_started_cold_leaves_the_trace_of_a_warm_one(runs: ProbeRuns) -> 
     warm = runs.start("ddp", ranks=1, level="full")
     cold = runs.start("ddp", ranks=1, level="full", launcher="torchrun")
     assert exit_codes(cold) == [0]
-    same = ["step", "loss", "grad_norm", "param_digest", "grad_digest", "optimizer_digest", "buffer_digest", "rng", "micro_batches", "skipped"]
+    same = [
+        "step",
+        "loss",
+        "grad_norm",
+        "param_digest",
+        "grad_digest",
+        "optimizer_digest",
+        "buffer_digest",
+        "rng",
+        "micro_batches",
+        "skipped",
+    ]
     assert cold.trace.steps[same].equals(warm.trace.steps[same])
     assert list(cold.trace.samples["sample"]) == list(warm.trace.samples["sample"])
     assert list(cold.trace.collectives["op"]) == list(warm.trace.collectives["op"])

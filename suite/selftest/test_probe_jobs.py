@@ -163,7 +163,14 @@ def test_files_are_seen_before_they_are_written(runs: ProbeRuns) -> None:
     ran = runs.start("ddp", watch=str(runs.folder))
     files = ran.trace.files
     assert list(files["n"]) == list(range(1, len(files) + 1))
-    assert list(files.query("op != 'torch_save_record' and step == 4")["op"]) == ["open", "torch_save_end", "replace", "open", "write", "fsync"]
+    assert list(files.query("op != 'torch_save_record' and step == 4")["op"]) == [
+        "open",
+        "torch_save_end",
+        "replace",
+        "open",
+        "write",
+        "fsync",
+    ]
     assert set(files.query("step == 2")["op"]) == {"mkdir", "open", "torch_save_record", "torch_save_end", "replace", "write", "fsync"}
     replaced = files.query("op == 'replace'").iloc[0]
     assert (replaced["path"], replaced["to"]) == (str(ran.out / "checkpoints/step2.pt.tmp"), str(ran.out / "checkpoints/step2.pt"))

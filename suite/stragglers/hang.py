@@ -109,13 +109,13 @@ def _hang(trace: Trace, job_folder: Path) -> Finding:
     silence_s, bound_s = _silence_s(trace), float(trace.spec.get("stall_s") or 30.0) + CLEAN_UP_S
     details: dict[str, Any] = {
         "table": {"columns": ["rank", "step", "collectives entered", "phase", "where"], "rows": [_listed(one) for one in standing]},
-        "silence_s": silence_s, "sequence_next": _next_collective(trace, guilty),
+        "silence_s": silence_s, "sequence_next": next_collective(trace, guilty),
     }  # fmt: skip
     at = f" at {guilty.frames[0]}" if guilty.frames else ""
     waiting = ", ".join(str(one.rank) for one in others if (one.step, one.collective) >= (guilty.step, guilty.collective)) or "nobody"
     verb = "wait" if len(others) > 1 else "waits"
     text = (
-        f"the world stood still: rank {guilty.rank} stopped in step {guilty.step}{at} before {_next_collective(trace, guilty)}, "
+        f"the world stood still: rank {guilty.rank} stopped in step {guilty.step}{at} before {next_collective(trace, guilty)}, "
         f"in which rank {waiting} {verb}; ended after {silence_s:.0f} s of silence (at most {bound_s:.0f} s) and every rank was taken down"
     )
     return Finding(
@@ -123,7 +123,7 @@ def _hang(trace: Trace, job_folder: Path) -> Finding:
     )
 
 
-def _next_collective(trace: Trace, guilty: Standing) -> str:
+def next_collective(trace: Trace, guilty: Standing) -> str:
     """The collective that comes next for the rank that stopped, judged by what the same place held in its earlier steps."""
     earlier = trace.collectives[trace.collectives["step"] < guilty.step]
     same_place = earlier[earlier["index"] == guilty.collective]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fixtures.lateness import Lateness, lateness_of
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import median_interval
 from suite.recovery.ends import how_it_ended
-from suite.stragglers.lateness import Lateness, lateness_of
 
 FEWEST_STEPS = 12
 OCCASIONAL_COST = 0.05  # of all time: what a rank that is late now and then may cost before it is named
@@ -71,7 +71,7 @@ def _finding(traces: Sequence[Trace], late: Lateness, bound: float, *, crowded: 
     common: dict[str, Any] = {"unit": "of a step", "bound": bound, "samples": late.steps, "details": details}
     blame = steadily_late(late, bound) or occasionally_late(late, bound) or (None if crowded else taking_turns(late, bound))
     if blame is not None:
-        where = _where(traces, blame.ranks[0], late) if len(blame.ranks) == 1 else ""
+        where = where_late(traces, blame.ranks[0]) if len(blame.ranks) == 1 else ""
         return Finding(accepted=False, value=max(blame.share, 0.0), explanation=blame.words + where, **common)
     value = max(interval.estimate, 0.0)
     if interval.high > bound:
@@ -151,7 +151,7 @@ def _by_luck(delays_ms: NDArray[np.float64], total_ms: float, ranks: int) -> flo
     return float(np.mean(most >= total_ms * (1 - 1e-9)))
 
 
-def _where(traces: Sequence[Trace], rank: int, late: Lateness) -> str:
+def where_late(traces: Sequence[Trace], rank: int) -> str:
     """The phase in which this rank spends more than the others, waiting for communication left out; "" where none stands out."""
     steps = [trace.steps[trace.steps["step"] > 2] for trace in traces]
     own = _phase_means([frame[frame["rank"] == rank] for frame in steps])

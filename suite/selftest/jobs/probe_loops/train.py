@@ -294,7 +294,9 @@ def children(steps: int) -> None:
     import subprocess
     import sys
 
-    subprocess.run([sys.executable, __file__, "--kind", "by_hand", "--alone"], check=True, env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"})
+    subprocess.run(
+        [sys.executable, __file__, "--kind", "by_hand", "--alone"], check=True, env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    )
     if os.fork() == 0:
         net()(torch.ones(1, FEATURES)).sum().backward()
         os._exit(0)
