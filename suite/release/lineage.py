@@ -20,10 +20,10 @@ def joins_to_everything(rows: Sequence[Mapping[str, Any]]) -> Finding:
         for row in rows
         if row.get("environment") and str(row.get("audited_environment")) not in str(row["environment"])
     ]
-    columns = list(rows[0])
+    columns = [name for name in rows[0] if name != "decision"]  # its verdict follows from this finding, so it is no part of it
     details = {"table": {"columns": columns, "rows": [[row[column] for column in columns] for row in rows]}}
     if gaps:
         text = f"orphan: {gaps[0]} ({len(gaps)} gaps in {len(rows)} rows)"
         return Finding(accepted=False, value=len(gaps), unit="gaps", bound=0, explanation=text, samples=len(rows), details=details)
-    text = f"{len(rows)} artifacts join to {', '.join(name.replace('_', ' ') for name in columns[2:])} in one query, without a gap"
+    text = f"{len(rows)} artifacts join to {', '.join(name.replace('_', ' ') for name in list(rows[0])[2:])} in one query, without a gap"
     return Finding(accepted=True, value=0, unit="gaps", bound=0, explanation=text, samples=len(rows), details=details)
