@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, total
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -49,6 +50,8 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
     for trace in together:
         ranks = ledger(trace)
         wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
+        if wrong and (reason := unrecognisable(single, ranks, "equivalence.data_coverage", found)):
+            return undecided(reason)
         if wrong:
             count = sum(misuse.count for misuse in wrong)
             return _finding(count, f"{named(trace)}: {explain(wrong, ranks)}", ranks, first_epoch=wrong[0].epoch)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -27,6 +28,8 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
     for trace in together:
         ranks = ledger(trace)
         different = [step for step in single.steps if not _same(single, ranks, found, step, padding)]
+        if different and (reason := unrecognisable(single, ranks, "equivalence.data_order", found)):
+            return undecided(reason)
         if different:
             return _rejected(len(different), len(single.steps), f"{named(trace)}: {_explain(single, ranks, found, different)}")
     if not found.crossed:

@@ -255,6 +255,40 @@ def test_sampling_with_replacement_is_not_judged(seed: int) -> None:
     assert "with replacement" in finding.explanation
 
 
+def noisy(ranks: int, made: Sequence[Sequence[int]], kinds: int) -> Trace:
+    """Each row in one of `kinds` random versions, drawn otherwise on each rank."""
+    draws = [random.Random(100 * ranks + rank) for rank in range(ranks)]
+    return run(ranks, 10, made, lambda rank, step, own: [1000 * index + draws[rank].randrange(kinds) for index in own])
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+@pytest.mark.parametrize("kinds", [2, 1000])
+def test_rows_that_are_random_per_rank_decide_nothing(judge: Callable[..., object], kinds: int) -> None:
+    made = batches(shuffled(32))
+
+    finding = judge(noisy(1, made, kinds), [noisy(2, made, kinds)])
+
+    assert finding.accepted is None  # type: ignore[attr-defined]
+    assert "random per rank or epoch" in finding.explanation  # type: ignore[attr-defined]
+    assert 'declare it under [capabilities] as "equivalence.data_' in finding.explanation  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+def test_random_rows_that_two_ranks_share_are_a_mistake(judge: Callable[..., object]) -> None:
+    made = batches(shuffled(32))
+    shared = make_trace(steps=10, ranks=2, samples=lambda rank, step: [sample_of(1000 * step + row) for row in range(BATCH // 2)])
+
+    assert judge(noisy(1, made, 1000), [shared]).accepted is False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+def test_a_rank_that_reads_other_data_than_one_device_is_rejected(judge: Callable[..., object]) -> None:
+    made = batches(shuffled(32))
+    foreign = run(2, 10, made, lambda rank, step, own: [index + 500 * rank for index in own])
+
+    assert judge(run(1, 10, made), [foreign]).accepted is False  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
 def test_what_cannot_be_seen_decides_nothing(judge: Callable[..., object]) -> None:
     alone, _ = sound(32, 10)
