@@ -188,13 +188,39 @@ def test_declared_padding_excuses_nothing_else() -> None:
 
 
 def test_workers_that_each_read_everything_are_named_on_one_device_already() -> None:
-    made = [[index for index in batch for _ in range(2)] for batch in batches(shuffled(32), batch=4)]
+    made = [batch for batch in batches(shuffled(32)) for _ in range(2)]  # worker 0's batch, then worker 1's
     alone, together = run(1, 20, made), [run(2, 20, made)]
 
     finding = each_sample_once(alone, together)
 
     assert finding.accepted is False
     assert "every sample 2 times in an epoch: each loader worker reads the whole data set" in finding.explanation
+
+
+def twice(rank: int, step: int, own: list[int]) -> list[int]:
+    return [*own, *own]
+
+
+def test_a_batch_that_the_model_is_given_twice_counts_once() -> None:
+    made = batches(shuffled(32))
+    spoiled = run(2, 10, made, lambda rank, step, own: [own[0], own[0], *own[2:]] * 2 if (rank, step) == (1, 2) else [*own, *own])
+
+    accepted = each_sample_once(run(1, 10, made, twice), [run(2, 10, made, twice)])
+    rejected = each_sample_once(run(1, 10, made, twice), [spoiled])
+
+    assert accepted.accepted is True, accepted.explanation
+    assert rejected.accepted is False
+    assert "rank 1 consumes 1 sample twice in epoch 1 (first at step 2)" in rejected.explanation
+
+
+def test_rows_repeated_in_several_backward_passes_of_a_step_decide_nothing() -> None:
+    made = batches(shuffled(32))
+    alone = make_trace(steps=10, micro_batches=2, samples=lambda rank, step: [sample_of(index) for index in made[step - 1] * 2])
+
+    finding = each_sample_once(alone, [run(2, 10, made, twice)])
+
+    assert finding.accepted is None
+    assert "every row 2 times within a step" in finding.explanation
 
 
 def test_a_forgotten_set_epoch_is_named() -> None:
