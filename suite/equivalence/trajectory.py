@@ -33,7 +33,7 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         return undecided("there is only one device to look at: start with --world-size 2")
     controls = [relative(alone, trace) for trace in permuted if another_order(alone, trace)]
     if len(controls) < 3:
-        return undecided(_UNPERMUTED)
+        return undecided(f"{_UNPERMUTED}; {_WAY_OUT}")
     if reason := own_randomness(alone, permuted, numerics):
         return undecided(reason)
     if not all(np.isfinite(series).all() for series in controls):
@@ -63,7 +63,7 @@ def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
     series, digits = relative(alone, worst), math.sqrt(UNIT_ROUNDOFF["float64"])
     if series.max() <= digits:
         return undecided(
-            f"{_UNPERMUTED}; in float64 the losses stay within {series.max():.2g} of one device's, which only a measured noise could confirm"
+            f"{_UNPERMUTED}; in float64 the losses stay within {series.max():.2g} of one device's, which only a measured noise could confirm; {_WAY_OUT}"
         )
     if reason := unrecognisable(ledger(alone), ledger(worst), _DECLARED):
         return undecided(reason)
@@ -80,6 +80,10 @@ def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
 
 
 _UNPERMUTED = "the noise of the loss cannot be measured, as the job draws its batches past any DataLoader and no order could be permuted"
+_WAY_OUT = (
+    "read the batches through a torch DataLoader, so that their order can be permuted, or declare under [capabilities] "
+    f'"{_DECLARED}" = "the reason"'
+)
 
 
 def own_randomness(alone: Trace, permuted: Sequence[Trace], numerics: str) -> str:
