@@ -142,7 +142,9 @@ def _hang(trace: Trace, job_folder: Path) -> Finding:
 
 def _one_stopped(standing: Sequence[Standing], guilty: Standing, meeting: str) -> str:
     at = f" at {guilty.frames[0]}" if guilty.frames else ""
-    others = [str(one.rank) for one in standing if one.rank != guilty.rank and (one.step, one.collective) >= (guilty.step, guilty.collective)]
+    others = [
+        str(one.rank) for one in standing if one.rank != guilty.rank and (one.step, one.collective) >= (guilty.step, guilty.collective)
+    ]
     verb = "wait" if len(others) > 1 else "waits"
     return f"rank {guilty.rank} stopped in step {guilty.step}{at} before {meeting}, in which rank {', '.join(others) or 'nobody'} {verb}"
 
