@@ -211,6 +211,9 @@ def test_a_batch_that_the_model_is_given_twice_counts_once() -> None:
     assert accepted.accepted is True, accepted.explanation
     assert rejected.accepted is False
     assert "rank 1 consumes 1 sample twice in epoch 1 (first at step 2)" in rejected.explanation
+    order = same_samples_each_step(run(1, 10, made, twice), [spoiled])
+    assert "in step 2 1 of 8 samples of the global batch is missing" in order.explanation
+    assert same_samples_each_step(run(1, 10, made, twice), [run(2, 10, made)]).accepted is False, "given once by the ranks"
 
 
 def test_rows_repeated_in_several_backward_passes_of_a_step_decide_nothing() -> None:
