@@ -65,6 +65,8 @@ def _explain(trace: Trace, step: int, row: Mapping[int, str], count: int) -> str
     if step == 0:
         return f"rank {rank}'s parameters differ from rank {other}'s before the first step: the initial weights are not broadcast and the ranks' seeds differ"
     whom = f"rank {rank}'s parameters differ from rank {other}'s from step {step} on, in {count} steps"
+    if rates := _differing_rates(trace, step, rank, other):
+        return f"{whom}: {rates}"
     names = _differing_gradients(trace, step, rank, other)
     if names:
         more = f" and {len(names) - SHOWN_TENSORS} more" if len(names) > SHOWN_TENSORS else ""
@@ -92,6 +94,19 @@ def _differing_gradients(trace: Trace, step: int, rank: int, other: int) -> list
         return []
     same = norms[rank].eq(norms[other]) | (norms[rank].isna() & norms[other].isna())
     return [str(name) for name in norms.index[~same]]
+
+
+def _differing_rates(trace: Trace, step: int, rank: int, other: int) -> str:
+    """The learning rates of two ranks in this step where they differ while the gradients do not, in words; "" elsewhere."""
+    rates = trace.steps.loc[trace.steps["step"] == step].set_index("rank")["lr"]
+    mine, others = rates.get(rank), rates.get(other)
+    if not mine or not others or mine == others or _differing_gradients(trace, step, rank, other):
+        return ""
+    group = next((at for at, (one, two) in enumerate(zip(mine, others, strict=False)) if one != two), None)
+    if group is None:
+        return f"its optimizer has {len(mine)} parameter groups where rank {other}'s has {len(others)}"
+    where = f" in parameter group {group}" if len(mine) > 1 else ""
+    return f"its learning rate is {mine[group]:.6g} where rank {other}'s is {others[group]:.6g}{where}, on equal gradients"
 
 
 def _sharded(trace: Trace) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, total
+from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, repeats_within_steps, total
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -38,7 +39,10 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
         return undecided(reason)
     if not together:
         return undecided("there is only one device to look at: start with --world-size 2")
-    single = ledger(alone)
+    repeats = repeats_within_steps(ledger(alone))
+    if 1 < repeats <= alone.steps["micro_batches"].fillna(1).max():
+        return undecided(_same_batch_again(repeats))
+    single = ledger(alone, repeats)
     found = epochs(single)
     if (times := _multiplicity(single, found)) > 1:
         return _finding(
@@ -47,8 +51,10 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
             single,
         )
     for trace in together:
-        ranks = ledger(trace)
+        ranks = ledger(trace, repeats)
         wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
+        if wrong and (reason := unrecognisable(single, ranks, "equivalence.data_coverage", found)):
+            return undecided(reason)
         if wrong:
             count = sum(misuse.count for misuse in wrong)
             return _finding(count, f"{named(trace)}: {explain(wrong, ranks)}", ranks, first_epoch=wrong[0].epoch)
@@ -173,6 +179,13 @@ def _cut_by_samples(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse
 
 def _compare(epoch: int, steps: tuple[int, ...], expected: Samples, seen: Samples) -> Misuse:
     return Misuse(epoch, steps, expected, seen - expected, expected - seen)
+
+
+def _same_batch_again(repeats: int) -> str:
+    return (
+        f"one device takes every row {repeats} times within a step, in several backward passes: either the step goes over the same batch again by design, or each of its "
+        'micro-batches comes from another loader worker that reads the whole data set; if it is meant, declare it under [capabilities] as "equivalence.data_coverage" = "the reason"'
+    )
 
 
 def _multiplicity(single: Ledger, found: Epochs) -> int:

@@ -19,6 +19,7 @@ from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, noise_envelope, reduction_bound
 from suite.equivalence.cause import Contributions, why_gradients_differ
 from suite.equivalence.ledger import Samples, ledger
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, size, undecided, unusable
 
 Gradient = Mapping[str, NDArray[np.float64]]
@@ -58,6 +59,8 @@ def gradients_agree(
     name, value = deviation(alone, worst)
     text = f"{named(worst)}: the first gradient deviates from one device's by {value:.2g} at most (tensor {name})"
     if value > noise.bound:
+        if reason := _strange_rows(alone, worst):
+            return undecided(reason, controls=list(noise.controls))
         text = f"{named(worst)}: {_why(alone, worst, noise, (shares or {}).get(size(worst)))}; tensor {name} deviates most, by {value:.2g} of its norm"
     rounding = f"rounding alone explains {noise.bound:.2g}"
     details = {"controls": list(noise.controls), "cap": noise.cap, "worst_tensor": name, "table": table(alone, together)}
@@ -132,6 +135,12 @@ def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None)
     micro_batches = int(worst.steps["micro_batches"].fillna(1).iloc[0])
     why = why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)
     return f"{why}{_reduced_again(worst)}{_batch_statistics(worst)}"
+
+
+def _strange_rows(alone: Trace, worst: Trace) -> str:
+    """Why the first step's rows cannot be held against one device's, "" where they can: a gradient on random rows is another one."""
+    single, ranks = ledger(alone), ledger(worst)
+    return "" if _same_mix(single.at(1), ranks.at(1)) else unrecognisable(single, ranks, "equivalence.gradient")
 
 
 def _same_mix(expected: Samples, seen: Samples) -> bool:

@@ -5,6 +5,7 @@ Samples are known by a hash of their content, and real data may hold equal rows:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,13 +68,21 @@ def total(parts: Iterable[Samples]) -> Samples:
     return summed
 
 
-def ledger(trace: Trace) -> Ledger:
-    """The ledger of a run."""
+def ledger(trace: Trace, repeats: int = 1) -> Ledger:
+    """The ledger of a run. repeats: how often a step of the job takes each of its rows; so many in one step of a rank count as one."""
     frame = trace.samples.sort_values(["step", "position", "rank"], kind="stable")
+    if repeats > 1:
+        frame = frame.loc[frame.groupby(["step", "rank", "sample"]).cumcount() % repeats == 0]
     by_rank: dict[int, dict[int, Samples]] = {int(step): {} for step in sorted(set(trace.steps["step"]))}
     for step, rank, sample in zip(frame["step"].tolist(), frame["rank"].tolist(), frame["sample"].tolist(), strict=True):
         by_rank.setdefault(step, {}).setdefault(rank, Counter())[sample] += 1
     return Ledger(int(trace.spec.get("world_size") or len(trace.ranks)), by_rank, tuple(frame["sample"].tolist()))
+
+
+def repeats_within_steps(alone: Ledger) -> int:
+    """How often every step takes each of its rows: 2 where the model is given a batch twice, as in R-drop. 1 where that differs, or a step has only one row."""
+    batches = [alone.at(step) for step in alone.steps]
+    return math.gcd(*(count for batch in batches for count in batch.values())) if all(len(batch) > 1 for batch in batches) else 1
 
 
 def epochs(alone: Ledger) -> Epochs:

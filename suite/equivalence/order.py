@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger
+from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger, repeats_within_steps
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -27,8 +28,12 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
     for trace in together:
         ranks = ledger(trace)
         different = [step for step in single.steps if not _same(single, ranks, found, step, padding)]
+        if different and (reason := unrecognisable(single, ranks, "equivalence.data_order", found)):
+            return undecided(reason)
         if different:
-            return _rejected(len(different), len(single.steps), f"{named(trace)}: {_explain(single, ranks, found, different)}")
+            return _rejected(
+                len(different), len(single.steps), f"{named(trace)}: {_explain(*_once(alone, trace, different[0]), found, different)}"
+            )
     if not found.crossed:
         return undecided(
             f"the same samples in each of {len(single.steps)} steps, but no epoch border is crossed: raise [job] steps so that reshuffling shows"
@@ -63,6 +68,13 @@ def _same(single: Ledger, ranks: Ledger, found: Epochs, step: int, padding: str)
         return True
     ends_epoch = any(window[-1] == step for window in found.windows[: found.whole])
     return bool(padding) and ends_epoch and not expected - seen and sum(seen.values()) < 2 * sum(expected.values())
+
+
+def _once(alone: Trace, together: Trace, step: int) -> tuple[Ledger, Ledger]:
+    """Both ledgers with a row counted once where the model is given it several times in a step, unless that is the very difference."""
+    repeats = repeats_within_steps(ledger(alone))
+    single, ranks = ledger(alone, repeats), ledger(together, repeats)
+    return (single, ranks) if single.at(step) != ranks.at(step) else (ledger(alone), ledger(together))
 
 
 def _explain(single: Ledger, ranks: Ledger, found: Epochs, different: Sequence[int]) -> str:

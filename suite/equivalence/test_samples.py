@@ -19,7 +19,7 @@ _CONTENT = "A sample is known by a hash of the rows the model is given, so two s
     because=r"rank 1 consumes 1 sample twice in epoch 1 \(first at step 2\)",
     threshold="0 samples consumed too often or not at all, declared padding apart",
     assumptions=(_CONTENT, "One device's run shows what an epoch holds; equal rows of real data are compared as multisets."),
-    limitations=("Rows that the job augments at random before they reach the model cannot be recognised again.",),
+    limitations=("Rows that the job augments at random before they reach the model cannot be recognised again: nothing is decided then.",),
     overturned_by="A sample id logged by the data set itself that is seen twice, or never, in one epoch.",
 )
 def test_data_coverage(audit: Audit) -> None:

@@ -17,9 +17,12 @@ from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, Envelope, noise_envelope, reduction_bound
 from suite.equivalence.gradient import another_order
 from suite.equivalence.ledger import epochs, ledger
+from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.usable import named, size, undecided, unusable
 
 Series = NDArray[np.float64]
+
+_DECLARED = "equivalence.loss_trajectory"
 
 
 def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], numerics: str = "as_run") -> Finding:
@@ -30,7 +33,7 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         return undecided("there is only one device to look at: start with --world-size 2")
     controls = [relative(alone, trace) for trace in permuted if another_order(alone, trace)]
     if len(controls) < 3:
-        return undecided(_UNPERMUTED)
+        return undecided(f"{_UNPERMUTED}; {_WAY_OUT}")
     if reason := own_randomness(alone, permuted, numerics):
         return undecided(reason)
     if not all(np.isfinite(series).all() for series in controls):
@@ -42,7 +45,9 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         )
     envelope = noise_envelope([series[:length] for series in controls], floor=_roundoff(numerics))
     worst = max(together, key=lambda trace: _peak(relative(alone, trace), envelope))
-    return _finding(alone, worst, envelope, numerics)
+    finding = _finding(alone, worst, envelope, numerics)
+    reason = "" if finding.accepted else unrecognisable(ledger(alone), ledger(worst), _DECLARED)
+    return undecided(reason) if reason else finding
 
 
 def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
@@ -58,8 +63,10 @@ def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
     series, digits = relative(alone, worst), math.sqrt(UNIT_ROUNDOFF["float64"])
     if series.max() <= digits:
         return undecided(
-            f"{_UNPERMUTED}; in float64 the losses stay within {series.max():.2g} of one device's, which only a measured noise could confirm"
+            f"{_UNPERMUTED}; in float64 the losses stay within {series.max():.2g} of one device's, which only a measured noise could confirm; {_WAY_OUT}"
         )
+    if reason := unrecognisable(ledger(alone), ledger(worst), _DECLARED):
+        return undecided(reason)
     first = int(np.flatnonzero(series > digits)[0]) + 1
     text = (
         f"{named(worst)}: the loss leaves half of float64's digits at step {first}: it deviates by {series[first - 1]:.2g} of its value, "
@@ -73,6 +80,10 @@ def losses_far_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
 
 
 _UNPERMUTED = "the noise of the loss cannot be measured, as the job draws its batches past any DataLoader and no order could be permuted"
+_WAY_OUT = (
+    "read the batches through a torch DataLoader, so that their order can be permuted, or declare under [capabilities] "
+    f'"{_DECLARED}" = "the reason"'
+)
 
 
 def own_randomness(alone: Trace, permuted: Sequence[Trace], numerics: str) -> str:

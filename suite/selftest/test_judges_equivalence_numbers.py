@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fixtures.trace import Trace
+from fixtures.trace import Record, Trace
 from suite.equivalence.agreement import parameters_agree
 from suite.equivalence.cause import contributions, share_weights, why_gradients_differ
 from suite.equivalence.gradient import gradients_agree, noise_of
@@ -287,6 +287,7 @@ def test_without_a_measured_noise_a_loss_can_only_be_rejected() -> None:
     near, far = losses_far_apart(lossy(), [lossy(2, seed=9, noise=1e-14)]), losses_far_apart(lossy(), [lossy(2, seed=9, noise=1e-6)])
 
     assert near.accepted is None
+    assert near.explanation.endswith('or declare under [capabilities] "equivalence.loss_trajectory" = "the reason"')
     assert (far.accepted, far.provenance) == (False, "assumed")
     assert "the loss leaves half of float64's digits at step 1" in far.explanation
 
@@ -331,6 +332,17 @@ def test_a_gradient_that_was_not_reduced_is_named() -> None:
     )  # fmt: skip
 
     assert "from step 3 on, in 4 steps: it applied another gradient (layer.bias)" in parameters_agree([drifting]).explanation
+
+
+def test_a_learning_rate_that_differs_per_rank_is_named() -> None:
+    def change(record: Record) -> Record:
+        late = record["kind"] == "step" and record["rank"] == 1 and record["step"] >= 3
+        return {**record, "lr": [0.1, 0.05], "param_digest": "f" * 16} if late else record
+
+    finding = parameters_agree([make_trace(ranks=2, lr=[0.1, 0.1], change=change)])
+
+    assert finding.accepted is False
+    assert "from step 3 on, in 4 steps: its learning rate is 0.05 where rank 0's is 0.1 in parameter group 1" in finding.explanation
 
 
 def test_initial_weights_that_differ_are_named() -> None:

@@ -188,13 +188,42 @@ def test_declared_padding_excuses_nothing_else() -> None:
 
 
 def test_workers_that_each_read_everything_are_named_on_one_device_already() -> None:
-    made = [[index for index in batch for _ in range(2)] for batch in batches(shuffled(32), batch=4)]
+    made = [batch for batch in batches(shuffled(32)) for _ in range(2)]  # worker 0's batch, then worker 1's
     alone, together = run(1, 20, made), [run(2, 20, made)]
 
     finding = each_sample_once(alone, together)
 
     assert finding.accepted is False
     assert "every sample 2 times in an epoch: each loader worker reads the whole data set" in finding.explanation
+
+
+def twice(rank: int, step: int, own: list[int]) -> list[int]:
+    return [*own, *own]
+
+
+def test_a_batch_that_the_model_is_given_twice_counts_once() -> None:
+    made = batches(shuffled(32))
+    spoiled = run(2, 10, made, lambda rank, step, own: [own[0], own[0], *own[2:]] * 2 if (rank, step) == (1, 2) else [*own, *own])
+
+    accepted = each_sample_once(run(1, 10, made, twice), [run(2, 10, made, twice)])
+    rejected = each_sample_once(run(1, 10, made, twice), [spoiled])
+
+    assert accepted.accepted is True, accepted.explanation
+    assert rejected.accepted is False
+    assert "rank 1 consumes 1 sample twice in epoch 1 (first at step 2)" in rejected.explanation
+    order = same_samples_each_step(run(1, 10, made, twice), [spoiled])
+    assert "in step 2 1 of 8 samples of the global batch is missing" in order.explanation
+    assert same_samples_each_step(run(1, 10, made, twice), [run(2, 10, made)]).accepted is False, "given once by the ranks"
+
+
+def test_rows_repeated_in_several_backward_passes_of_a_step_decide_nothing() -> None:
+    made = batches(shuffled(32))
+    alone = make_trace(steps=10, micro_batches=2, samples=lambda rank, step: [sample_of(index) for index in made[step - 1] * 2])
+
+    finding = each_sample_once(alone, [run(2, 10, made, twice)])
+
+    assert finding.accepted is None
+    assert "every row 2 times within a step" in finding.explanation
 
 
 def test_a_forgotten_set_epoch_is_named() -> None:
@@ -253,6 +282,40 @@ def test_sampling_with_replacement_is_not_judged(seed: int) -> None:
 
     assert finding.accepted is None
     assert "with replacement" in finding.explanation
+
+
+def noisy(ranks: int, made: Sequence[Sequence[int]], kinds: int) -> Trace:
+    """Each row in one of `kinds` random versions, drawn otherwise on each rank."""
+    draws = [random.Random(100 * ranks + rank) for rank in range(ranks)]
+    return run(ranks, 10, made, lambda rank, step, own: [1000 * index + draws[rank].randrange(kinds) for index in own])
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+@pytest.mark.parametrize("kinds", [2, 1000])
+def test_rows_that_are_random_per_rank_decide_nothing(judge: Callable[..., object], kinds: int) -> None:
+    made = batches(shuffled(32))
+
+    finding = judge(noisy(1, made, kinds), [noisy(2, made, kinds)])
+
+    assert finding.accepted is None  # type: ignore[attr-defined]
+    assert "random per rank or epoch" in finding.explanation  # type: ignore[attr-defined]
+    assert 'declare it under [capabilities] as "equivalence.data_' in finding.explanation  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+def test_random_rows_that_two_ranks_share_are_a_mistake(judge: Callable[..., object]) -> None:
+    made = batches(shuffled(32))
+    shared = make_trace(steps=10, ranks=2, samples=lambda rank, step: [sample_of(1000 * step + row) for row in range(BATCH // 2)])
+
+    assert judge(noisy(1, made, 1000), [shared]).accepted is False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])
+def test_a_rank_that_reads_other_data_than_one_device_is_rejected(judge: Callable[..., object]) -> None:
+    made = batches(shuffled(32))
+    foreign = run(2, 10, made, lambda rank, step, own: [index + 500 * rank for index in own])
+
+    assert judge(run(1, 10, made), [foreign]).accepted is False  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("judge", [each_sample_once, same_samples_each_step])

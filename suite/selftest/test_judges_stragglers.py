@@ -186,6 +186,36 @@ def test_hang_names_who_stopped_and_where(tmp_path: Path) -> None:
     assert finding.details["silence_s"] == pytest.approx(7.0)
 
 
+def test_the_collective_that_a_rank_waits_in_is_read_from_its_stack(tmp_path: Path) -> None:
+    """A barrier of the save is not taken for the allreduce that came first in earlier steps."""
+    hung_world(tmp_path / "run")
+    stack = (
+        'Thread 0x1 (most recent call first):\n  File "/usr/lib/threading.py", line 3 in run\n'
+        'Current thread 0x2 (most recent call first):\n  File "/probe/collectives.py", line 9 in wait\n'
+        '  File "/usr/lib/site-packages/torch/distributed/distributed_c10d.py", line 5 in barrier\n'
+        '  File "/usr/lib/site-packages/torch/distributed/c10d_logger.py", line 8 in wrapper\n  File "/srv/jobs/flights/train.py", line 90 in save_best\n'
+    )
+    (tmp_path / "run" / "rank0.stack").write_text(stack)
+
+    finding = gets_through(load_trace(tmp_path / "run"), job_folder=JOB)
+
+    assert "before collective 1 of that step (barrier at train.py:90 save_best), in which rank 0 waits" in finding.explanation
+
+
+def test_ranks_that_all_stop_in_their_own_code_blame_nobody(tmp_path: Path) -> None:
+    """Where every rank stands outside any collective, none is said to wait for another."""
+    folder = tmp_path / "run"
+    hung_world(folder)
+    for rank in (0, 1):
+        (folder / f"rank{rank}.now").write_bytes(struct.pack("<qqqq", 5, 0, PHASES.index("between"), 5 * 10**9).ljust(64, b"\0"))
+        (folder / f"rank{rank}.stack").write_text((folder / "rank1.stack").read_text().replace("torch/x.py", "subprocess.py"))
+
+    finding = gets_through(load_trace(folder), job_folder=JOB)
+
+    assert finding.accepted is False
+    assert "every rank stopped in step 5 at train.py:88 save_best, outside any collective, so none waits for another" in finding.explanation
+
+
 def test_stall_bound_follows_the_longest_silence() -> None:
     """A job whose steps take 10 s is given more than 20 s before it counts as standing still."""
     slow = make_trace(

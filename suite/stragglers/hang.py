@@ -20,12 +20,14 @@ NANOSECONDS_PER_S = 1e9
 CLEAN_UP_S = 15.0  # stacks are asked for, then ranks get SIGTERM and, after a grace of 5 s, SIGKILL
 ANY_SIZE = ("send", "recv", "gather", "scatter", "alltoall")  # ranks may move different amounts in these
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+THREAD = re.compile(r"^(?=.*thread 0x)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where one rank stood when the world was ended: step, number of collectives it had entered in it, phase, frames of the job's code
-    (innermost first).
+    (innermost first). called: the function of torch.distributed that its stack is in, "" for none; in_own_code: its stack ends in the job's
+    own code (or in the standard library), not in torch.
     """
 
     rank: int
@@ -33,10 +35,12 @@ class Standing:
     collective: int
     phase: str
     frames: tuple[str, ...]
+    called: str = ""
+    in_own_code: bool = False
 
     @property
     def waits(self) -> bool:
-        return self.phase == "collective"
+        return self.phase == "collective" or bool(self.called)
 
 
 def gets_through(trace: Trace, *, job_folder: Path) -> Finding:
@@ -80,7 +84,12 @@ def standings(trace: Trace, job_folder: Path) -> list[Standing]:
             now = trace.now(rank)
         except NotSeen:
             continue
-        found.append(Standing(rank, int(now["step"]), int(now["collective"]), str(now["phase"]), job_frames(trace.stack(rank), job_folder)))
+        stack = trace.stack(rank)
+        inner = _beneath(stack, job_folder)
+        called = [frame["function"] for frame in inner if frame["file"].endswith("distributed_c10d.py")]
+        in_own_code = bool(job_frames(stack, job_folder)) and not any("/torch/" in frame["file"] for frame in inner)
+        place = int(now["step"]), int(now["collective"]), str(now["phase"])
+        found.append(Standing(rank, *place, job_frames(stack, job_folder), called[-1] if called else "", in_own_code))
     return found
 
 
@@ -88,9 +97,22 @@ def job_frames(stack: str, job_folder: Path) -> tuple[str, ...]:
     """Frames of the job's own files in a stack dump, innermost first; the job's folder and its siblings count, installed packages do
     not.
     """
-    around = str(job_folder.parent.resolve())
-    own = [match for match in FRAME.finditer(stack) if match["file"].startswith(around) and "site-packages" not in match["file"]]
+    own = [match for match in FRAME.finditer(stack) if _is_own(match, job_folder)]
     return tuple(f"{Path(match['file']).name}:{match['line']} {match['function']}" for match in own)
+
+
+def _is_own(frame: re.Match[str], job_folder: Path) -> bool:
+    return frame["file"].startswith(str(job_folder.parent.resolve())) and "site-packages" not in frame["file"]
+
+
+def _beneath(stack: str, job_folder: Path) -> list[re.Match[str]]:
+    """What the job's innermost frame called, in the thread that it is in, innermost first."""
+    for thread in THREAD.split(stack):
+        frames = list(FRAME.finditer(thread))
+        own = next((at for at, frame in enumerate(frames) if _is_own(frame, job_folder)), None)
+        if own is not None:
+            return frames[:own]
+    return []
 
 
 def culprit(standing: Sequence[Standing]) -> Standing:
@@ -105,32 +127,54 @@ def _hang(trace: Trace, job_folder: Path) -> Finding:
             accepted=False, explanation=f"the world stood still before any rank had begun to train ({trace.ended.get('message')})"
         )
     guilty = culprit(standing)
-    others = [one for one in standing if one.rank != guilty.rank]
     silence_s, bound_s = _silence_s(trace), float(trace.spec.get("stall_s") or 30.0) + CLEAN_UP_S
+    meeting = next_collective(trace, guilty, standing)
     details: dict[str, Any] = {
         "table": {"columns": ["rank", "step", "collectives entered", "phase", "where"], "rows": [_listed(one) for one in standing]},
-        "silence_s": silence_s, "sequence_next": next_collective(trace, guilty),
+        "silence_s": silence_s, "sequence_next": meeting,
     }  # fmt: skip
-    at = f" at {guilty.frames[0]}" if guilty.frames else ""
-    waiting = ", ".join(str(one.rank) for one in others if (one.step, one.collective) >= (guilty.step, guilty.collective)) or "nobody"
-    verb = "wait" if len(others) > 1 else "waits"
-    text = (
-        f"the world stood still: rank {guilty.rank} stopped in step {guilty.step}{at} before {next_collective(trace, guilty)}, "
-        f"in which rank {waiting} {verb}; ended after {silence_s:.0f} s of silence (at most {bound_s:.0f} s) and every rank was taken down"
-    )
+    who = _all_stopped(standing) if _nobody_waits(standing, trace) else _one_stopped(standing, guilty, meeting)
+    text = f"the world stood still: {who}; ended after {silence_s:.0f} s of silence (at most {bound_s:.0f} s) and every rank was taken down"
     return Finding(
         accepted=False, value=silence_s, unit="s of silence", bound=None, explanation=text, samples=len(standing), details=details
     )
 
 
-def next_collective(trace: Trace, guilty: Standing) -> str:
-    """The collective that comes next for the rank that stopped, judged by what the same place held in its earlier steps."""
+def _one_stopped(standing: Sequence[Standing], guilty: Standing, meeting: str) -> str:
+    at = f" at {guilty.frames[0]}" if guilty.frames else ""
+    others = [
+        str(one.rank) for one in standing if one.rank != guilty.rank and (one.step, one.collective) >= (guilty.step, guilty.collective)
+    ]
+    verb = "wait" if len(others) > 1 else "waits"
+    return f"rank {guilty.rank} stopped in step {guilty.step}{at} before {meeting}, in which rank {', '.join(others) or 'nobody'} {verb}"
+
+
+def _nobody_waits(standing: Sequence[Standing], trace: Trace) -> bool:
+    """All ranks have come equally far, and each one's stack ends in its own code: then nobody keeps anybody."""
+    as_far = len({(one.step, one.collective) for one in standing}) == 1 and len(standing) == len(trace.ranks) > 1
+    return as_far and all(one.in_own_code and not one.waits for one in standing)
+
+
+def _all_stopped(standing: Sequence[Standing]) -> str:
+    places = {one.frames[0] for one in standing}
+    where = places.pop() if len(places) == 1 else ", ".join(f"{one.frames[0]} (rank {one.rank})" for one in standing)
+    return f"every rank stopped in step {standing[0].step} at {where}, outside any collective, so none waits for another"
+
+
+def next_collective(trace: Trace, guilty: Standing, standing: Sequence[Standing]) -> str:
+    """The collective that comes next for the rank that stopped: the one that a waiting rank's stack shows, else what the same place held in
+    earlier steps.
+    """
+    name = f"collective {guilty.collective + 1} of that step"
+    for one in standing:
+        if one.called and (one.step, one.collective) == (guilty.step, guilty.collective + 1):
+            return f"{name} ({one.called} at {one.frames[0]})"
     earlier = trace.collectives[trace.collectives["step"] < guilty.step]
     same_place = earlier[earlier["index"] == guilty.collective]
     if same_place.empty:
-        return f"collective {guilty.collective + 1} of that step"
+        return name
     last = same_place.iloc[-1]
-    return f"collective {guilty.collective + 1} of that step ({last['op']}, {int(last['bytes'])} bytes)"
+    return f"{name} ({last['op']}, {int(last['bytes'])} bytes)"
 
 
 def _silence_s(trace: Trace) -> float:

@@ -72,7 +72,7 @@ def _still(live: Live, silence_s: float, limit_s: float) -> Seen:
     at = f" at {guilty.frames[0]}" if guilty.frames else ""
     words = (
         f"the world stands still for {silence_s:.0f} s (at most {limit_s:.0f} s are usual): rank {guilty.rank} stopped in step {guilty.step}{at} "
-        f"before {next_collective(live.trace, guilty)}, in which rank {waiting} waits"
+        f"before {next_collective(live.trace, guilty, standing)}, in which rank {waiting} waits"
     )
     return Seen((guilty.rank,), "still", words)
 
