@@ -95,6 +95,8 @@ MISTAKES = [
     ("global_batch = 32", "global_batch = true", 4, ["global_batch = true", "a whole number"]),
     ("global_batch = 32", "global_batch = 0", 4, ["global_batch = 0", "above 0"]),
     ("steps = 20", "steps = -1", 5, ["steps = -1", "above 0"]),
+    ("steps = 20", "steps = 20\ntime_limit_s = inf", 6, ["time_limit_s = inf", "finite"]),
+    ("steps = 20", "steps = 20\ntime_limit_s = nan", 6, ["time_limit_s = nan", "finite"]),
     ("steps = 20", "steps = 20\nseed = -1", 6, ["seed = -1", "negative"]),
     ("steps = 20", 'steps = 20\ntime_limit_s = "2m"', 6, ['time_limit_s = "2m"', "a number"]),
     ("steps = 20", "steps = 20\nenvironment = { A = 1 }", 6, ["environment", "a table of strings", '{ NAME = "value" }']),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
+import pytest
+
+from fixtures.audit import check_hung
+from fixtures.criterion import Inconclusive
 from fixtures.runs import machine
 
 DEADLINE_S = 20.0
@@ -63,3 +68,15 @@ def test_a_stream_of_others_does_not_keep_a_timed_criterion_out(tmp_path: Path) 
     leave_timed.set()
     assert later.wait(DEADLINE_S)
     leave_later.set()
+
+
+def test_after_a_hang_at_start_no_further_run_is_tried(tmp_path: Path) -> None:
+    """Each would wait for the whole time limit; a run that did end is still judged."""
+    (tmp_path / "hung.json").write_text(json.dumps({"message": "run w1-x reached no optimizer step in 4 s"}))
+    ended = tmp_path / "traces" / "w2-y"
+    ended.mkdir(parents=True)
+    (ended / "ended.json").write_text("{}")
+
+    with pytest.raises(Inconclusive, match="reached no optimizer step in 4 s"):
+        check_hung(tmp_path, tmp_path / "traces" / "w1-z")
+    check_hung(tmp_path, ended)
