@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from reports.evidence import EvidenceError
+from reports.evidence import EvidenceError, load
 
 ROOT = Path(__file__).resolve().parents[1]
 EXIT_OF_DECISION = {"approve": 0, "reject": 1, "hold": 4}
@@ -66,7 +66,8 @@ def _judge(folder: Path, only: str | None) -> int:
         if only or differs:
             said = f" (stored: {judged.before})" if differs else ""
             print(f"{judged.id} [{judged.backend}-{judged.part}] {judged.now}{said}: {judged.explanation}")
-    measure(folder)
+    if not load(folder).meta.get("altered_runs"):  # figures stay as they were measured, where their traces are no longer what they were
+        measure(folder)
     audit = render(folder)
     print(*decision_lines(audit, folder), sep="\n")
     print("same verdicts as stored" if not changed else f"{changed} verdicts differ from the stored ones")
