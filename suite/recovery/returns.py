@@ -97,6 +97,10 @@ def _judged(found: Comparison, wanted: States, resumed: Trace, newest: int) -> R
         return Return("silent_divergence", found.step, words, parts, found.compared, found.unseen)
     if not found.compared:
         return Return("not_seen", found.step, f"came back at step {found.step} but no later step can be compared", (), 0, found.unseen)
+    last, reached = max(wanted[min(wanted)]), found.step + int(resumed.steps["step"].max())
+    if reached != last:
+        words = f"came back at step {found.step} but went on to step {reached}, where the uninterrupted run ends with step {last}: its step counter is not the saved one"
+        return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     outcome: Outcome = "resumed_newest" if found.step >= newest else "resumed_previous"
     words = f"came back at step {found.step} and its {found.compared} later steps equal the uninterrupted run bit for bit"
     return Return(outcome, found.step, words, (), found.compared, found.unseen)

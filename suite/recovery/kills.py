@@ -1,0 +1,49 @@
+"""The runs that recovery is measured on: one that was never interrupted, and those that lost a rank at a chosen point.
+
+They are asked for by the same arguments everywhere, so each is made once per audit, whichever criterion needs it first.
+"""
+
+from __future__ import annotations
+
+from fixtures.audit import Audit
+from fixtures.faults import Fault
+from fixtures.trace import Trace
+
+MOST_CHECKPOINTS = 3
+
+
+def cadence(audit: Audit) -> int:
+    """Steps between the checkpoints that the job declares; 1 where it declares none (its criteria are then never judged)."""
+    return audit.job.checkpoint.every if audit.job.checkpoint else 1
+
+
+def steps_of(audit: Audit) -> int:
+    """Steps of a run: enough for two checkpoints and what follows them."""
+    return max(audit.job.steps, 2 * cadence(audit) + 2)
+
+
+def control_run(audit: Audit) -> Trace:
+    """The uninterrupted run; no planted fault comes along."""
+    return audit.run(world_size=audit.world_size, steps=steps_of(audit), level="full", planted=False)
+
+
+def saved_steps(audit: Audit) -> list[int]:
+    """The first, a middle and the last step at which a checkpoint is due and at least one step follows."""
+    due = list(range(cadence(audit), steps_of(audit), cadence(audit)))
+    return sorted({due[0], due[len(due) // 2], due[-1]})[:MOST_CHECKPOINTS]
+
+
+def killed_after(audit: Audit, saved: int) -> Trace:
+    """The run whose rank 0 is killed after the checkpoint of step `saved`.
+
+    The kill comes a step later than it could: the collective of the step between makes sure that every rank is through with its save.
+    """
+    kill = Fault("kill", rank=0, step=min(saved + min(2, cadence(audit)), steps_of(audit)))
+    return audit.run(world_size=audit.world_size, steps=steps_of(audit), level="full", faults=(kill,), planted=False)
+
+
+def resumed_from(audit: Audit, earlier: Trace, *faults: Fault, planted: bool = True, keep: bool = False, repeat: int = 0) -> Trace:
+    """The same job started again on what `earlier` left."""
+    return audit.run(
+        world_size=audit.world_size, steps=steps_of(audit), level="full", faults=faults, planted=planted, resume_from=earlier, keep=keep, repeat=repeat
+    )  # fmt: skip
