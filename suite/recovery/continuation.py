@@ -1,16 +1,42 @@
-"""Judge: a run that was killed and resumed ends up exactly where the uninterrupted run does, and loses no more than one cadence of work."""
+"""Judge: a run that was killed and resumed ends up exactly where the uninterrupted run does, wherever in an epoch or a step it was killed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
 from suite.recovery.alignment import CAUSES, WORDS
+from suite.recovery.cases import Case, all_come_back
 from suite.recovery.ends import how_it_ended
 from suite.recovery.returns import Return, come_back
 
 NANOSECONDS_PER_S = 1e9
+
+
+def continues_everywhere(
+    control: Trace, killed: Trace, resumed: Trace, further: Sequence[Case], *, every: int, left_out: Sequence[str] = ()
+) -> Finding:
+    """`continues`, and the same for every further case. left_out: which cases this job has no place for, and why."""
+    first = continues(control, killed, resumed, every=every)
+    if not first.accepted:
+        return first
+    others = all_come_back(control, further, unit="steps that differ")
+    cases = others.details.get("table", {"columns": [], "rows": []}) if further else {"columns": [], "rows": []}
+    details = {**first.details, "table": cases}
+    if further and not others.accepted:
+        return Finding(
+            others.accepted,
+            others.value,
+            others.unit,
+            others.bound,
+            explanation=others.explanation,
+            samples=others.samples,
+            details=details,
+        )
+    said = "; ".join([first.explanation, *([others.explanation] if further else []), *left_out])
+    return Finding(True, 0, "steps that differ", 0, explanation=said, samples=(first.samples or 0) + len(further), details=details)
 
 
 def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> Finding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from fixtures.audit import Audit
 from fixtures.faults import Fault
 from fixtures.trace import Trace
+from suite.recovery.alignment import epoch_starts, states_of
 
 MOST_CHECKPOINTS = 3
 
@@ -47,3 +48,18 @@ def resumed_from(audit: Audit, earlier: Trace, *faults: Fault, planted: bool = T
     return audit.run(
         world_size=audit.world_size, steps=steps_of(audit), level="full", faults=faults, planted=planted, resume_from=earlier, keep=keep, repeat=repeat
     )  # fmt: skip
+
+
+def epoch_end(audit: Audit, control: Trace) -> tuple[int, str] | None:
+    """The due checkpoint that lies at the end of an epoch, or else the last one before it, with words; None where no epoch ends in the run."""
+    due = list(range(cadence(audit), steps_of(audit) - 1, cadence(audit)))
+    ends = [start - 1 for start in epoch_starts(states_of(control)) if start > 1]
+    exact = [step for step in due if step in ends]
+    if exact:
+        return exact[0], f"killed after the checkpoint of step {exact[0]}, with which an epoch ends"
+    before = [step for step in due if ends and step < ends[-1]]
+    return (
+        (before[-1], f"killed after the checkpoint of step {before[-1]}, before the epoch that ends with step {ends[-1]}")
+        if before
+        else None
+    )

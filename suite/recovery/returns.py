@@ -95,11 +95,14 @@ def _judged(found: Comparison, wanted: States, resumed: Trace, newest: int) -> R
     if found.difference is not None:
         words = f"came back at step {found.step} but is not the uninterrupted run: first difference in {explain(found.difference, wanted)}"
         return Return("silent_divergence", found.step, words, parts, found.compared, found.unseen)
+    last, reached = max(wanted[min(wanted)]), found.step + int(resumed.steps["step"].max())
+    if reached > last:
+        words = f"came back at step {found.step} and went on to step {reached}, where the uninterrupted run ends with step {last}"
+        return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     if not found.compared:
         return Return("not_seen", found.step, f"came back at step {found.step} but no later step can be compared", (), 0, found.unseen)
-    last, reached = max(wanted[min(wanted)]), found.step + int(resumed.steps["step"].max())
-    if reached != last:
-        words = f"came back at step {found.step} but went on to step {reached}, where the uninterrupted run ends with step {last}: its step counter is not the saved one"
+    if reached < last:
+        words = f"came back at step {found.step} and ended with step {reached}, where the uninterrupted run ends with step {last}"
         return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     outcome: Outcome = "resumed_newest" if found.step >= newest else "resumed_previous"
     words = f"came back at step {found.step} and its {found.compared} later steps equal the uninterrupted run bit for bit"
