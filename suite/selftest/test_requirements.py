@@ -79,7 +79,11 @@ def test_the_packages_are_used() -> None:
     code = "\n".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py") if "selftest" not in path.parts)
     plugins = {"pytest_benchmark": "benchmark(", "xdist": "workerinput"}
 
-    assert [name for name in PACKAGES if not re.search(rf"^\s*(?:import|from) {name}\b", code, re.MULTILINE) and plugins.get(name, "\0") not in code] == []
+    assert [
+        name
+        for name in PACKAGES
+        if not re.search(rf"^\s*(?:import|from) {name}\b", code, re.MULTILINE) and plugins.get(name, "\0") not in code
+    ] == []
 
 
 def test_the_top_level_holds_the_rooms_and_nothing_else() -> None:
@@ -128,4 +132,8 @@ def test_what_would_overturn_a_verdict_is_on_every_card() -> None:
 def test_pyproject_names_the_packages() -> None:
     stated = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
 
-    assert [name for name in PACKAGES if {"pynvml": "nvidia-ml-py", "xdist": "pytest-xdist", "pytest_benchmark": "pytest-benchmark"}.get(name, name) not in stated] == []
+    assert [
+        name
+        for name in PACKAGES
+        if {"pynvml": "nvidia-ml-py", "xdist": "pytest-xdist", "pytest_benchmark": "pytest-benchmark"}.get(name, name) not in stated
+    ] == []
