@@ -106,7 +106,9 @@ def shown(asked: Sequence[Line], audits: Mapping[str, Path], workers: int = 2) -
     wanted = dict.fromkeys(item for line in asked for item in commands(line))
     with ThreadPoolExecutor(workers) as pool:
         results: dict[tuple[str, tuple[str, ...], int], Shown] = {}
-        for number, (item, result) in enumerate(zip(wanted, pool.map(lambda item: show(*item, audits), wanted), strict=True), 1):
+        for number, (item, result) in enumerate(
+            zip(wanted, pool.map(lambda item: show(item[0], item[1], item[2], audits), wanted), strict=True), 1
+        ):
             results[item] = result
             print(f"[{number}/{len(wanted)}] {'shown' if result.held else 'NOT SHOWN'}: {item[0]}", file=sys.stderr)
     return [[results[item] for item in commands(line)] for line in asked]

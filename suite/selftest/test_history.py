@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from suite.selftest.compared import EXACT, SCALING, audited, side
 from suite.selftest.fabricated import fabricate
 
 
-def _side(day: int, *, slower: float = 1.0, exact: bool = True, **meta: object) -> Side:
+def _side(day: int, *, slower: float = 1.0, exact: bool = True, **meta: Any) -> Side:
     """The audit of day `day`, on a commit of its own. slower: what a step takes; exact: whether the resumed run was bitwise equal."""
     findings = audited(np.random.default_rng(day), slower=slower)
     if not exact:
