@@ -64,8 +64,10 @@ def _page(asked: argparse.Namespace) -> int:
 
 def _runbook(asked: argparse.Namespace) -> int:
     from reports.finish import write_runbook
+    from reports.seal import seal
 
     print(write_runbook(asked.audit_dir, _audit(asked)))
+    seal(asked.audit_dir)
     return 0
 
 
