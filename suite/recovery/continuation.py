@@ -7,7 +7,7 @@ from typing import Any
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
-from suite.recovery.alignment import CAUSES, WORDS
+from suite.recovery.alignment import CAUSES, NOT_IN_EVERY_JOB, WORDS
 from suite.recovery.cases import Case, all_come_back
 from suite.recovery.ends import how_it_ended
 from suite.recovery.returns import Return, come_back
@@ -60,13 +60,14 @@ def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> F
     if lost is not None and lost > every:
         text = f"{story}; it {back.words}, but {lost} steps were lost where a checkpoint is due every {every}"
         return Finding(accepted=False, value=lost, unit="steps lost", bound=every, explanation=text, details=details)
-    text = f"{story}; it {back.words}: {compared_parts(back)}; {lost} steps of work lost, at most {every} allowed"
+    text = f"{story}; it {back.words}: {compared_parts(control, back)}; {lost} steps of work lost, at most {every} allowed"
     return Finding(accepted=True, value=0, unit="steps that differ", bound=0, explanation=text, samples=back.compared, details=details)
 
 
-def compared_parts(back: Return) -> str:
-    """What was equal, and what was not compared because the job does not show or does not use it, in words."""
-    seen = ", ".join(WORDS[part] for part in CAUSES if part not in back.unseen)
+def compared_parts(control: Trace, back: Return) -> str:
+    """What was equal, and what was not compared because the job does not show or does not use it, in words. What a job has none of is not named."""
+    absent = {part for part in NOT_IN_EVERY_JOB if not control.steps[part].notna().any()}
+    seen = ", ".join(WORDS[part] for part in CAUSES if part not in back.unseen and part not in absent)
     return seen + (f" (not compared: {', '.join(WORDS[part] for part in back.unseen)})" if back.unseen else "")
 
 

@@ -113,10 +113,10 @@ def optimal_interval_s(save_s: float, mean_interruption_s: float) -> float:
 
 
 def sleep_to_exceed(traces: Sequence[Trace], *, every: int, bound: float) -> float:
-    """Milliseconds that a save must take longer to lie certainly above the bound: four times what would reach it."""
+    """Milliseconds that a save must take longer to lie certainly above the bound: one and a half times what would reach it."""
     steps = [found[1] for trace in traces if (found := _costs_s(trace))]
     share = min(bound, 0.9)
-    return math.ceil(4e3 * every * float(np.median(steps)) * share / (1 - share)) if steps else 1000.0
+    return math.ceil(1.5e3 * every * float(np.median(steps)) * share / (1 - share)) if steps else 1000.0
 
 
 def _costs_s(trace: Trace) -> tuple[list[float], float] | None:

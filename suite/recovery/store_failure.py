@@ -13,7 +13,11 @@ from suite.recovery.returns import come_back
 WORDS = {
     "store_full": r"no space|ENOSPC|disk (is )?full|errno 28|write failed|not enough (disk )?space",
     "store_read_only": r"read-only|EROFS|errno 30|write failed|permission denied|cannot be (opened|created)",
-    "checkpoint_store_missing": r"no (complete |whole |valid |usable )?checkpoint|not found|no such|missing|does not exist|scratch|from step 0|begin|start",
+    "checkpoint_store_missing": (
+        r"(\bno\b|not found|missing|cannot|does not exist|without|can't find).{0,60}(checkpoint|snapshot|resum)"
+        r"|(checkpoint|snapshot|resum).{0,80}(not found|missing|no such|does not exist|cannot|nothing|none|empty|invalid)"
+        r"|no such file or directory|from scratch|from step 0|from the beginning|starting (anew|over|fresh)|training a new"
+    ),
 }
 """What an operator must find in the output, by fault; an error of the system's own counts."""
 
@@ -57,7 +61,8 @@ def tells_missing_store(control: Trace, resumed: Trace, *, unproven: str = "") -
     if not report.get("planted"):
         return Finding(None, explanation=f"the store was not taken away: {report.get('nothing_to_damage', 'no reason was recorded')}")
     back = come_back(control, resumed, newest=0)
-    story = f"the checkpoint store was missing when the job was started again: {back.words}"
+    came = "it began again from step 0" if back.outcome == "fresh_start" else back.words
+    story = f"the checkpoint store was missing when the job was started again: {came}"
     told = _said(resumed, "checkpoint_store_missing")
     good = back.outcome in ("loud_failure", "fresh_start") and bool(told)
     if back.outcome == "not_seen":

@@ -24,6 +24,15 @@ ONE_OF_EACH = (
     Fault("forget", part="optimizer"),
     Fault("rotate_first", rank=0),
     Fault("copy_rename"),
+    Fault("preempt", step=6),
+    Fault("mute"),
+    Fault("damage_restored"),
+    Fault("slow_resume", ms=50),
+    Fault("slow_save", ms=50),
+    Fault("disturb_save", delta=1e-3),
+    Fault("store_full", step=8),
+    Fault("store_read_only", step=8),
+    Fault("checkpoint_flip"),
     Fault("input_truncated", name="events", keep=0.5),
 )
 
@@ -73,5 +82,5 @@ def test_a_twin_is_swept_by_replacing_a_parameter() -> None:
 
 def test_only_what_acts_in_a_rank_is_carried_there() -> None:
     carried = json.loads(faults_to_json(ONE_OF_EACH))
-    assert len(carried) == len(ONE_OF_EACH) - 1
+    assert len(carried) == len(ONE_OF_EACH) - 2
     assert all(not fault["kind"].startswith("input_") for fault in carried)
