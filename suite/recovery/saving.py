@@ -13,6 +13,7 @@ from reports.evidence import Finding
 from reports.statistics import median_interval
 from suite.recovery.cases import cannot_compare
 
+TRAINING = ("data", "forward", "backward", "optimizer", "collective")
 PARTS = {"param_digest": "parameters", "optimizer_digest": "optimizer state", "buffer_digest": "buffers", "rng": "RNG"}
 
 
@@ -55,12 +56,12 @@ def changes_nothing(control: Trace, without: Trace | None) -> Finding:
 
 
 def background_writers(control: Trace) -> list[str]:
-    """What the files of a save were written by besides the main thread between two steps; empty where a save ends before training goes on."""
+    """The threads that wrote files while the main one was training on; empty where every save ends before the next step begins."""
     files = control.files
     if files.empty:
         return []
-    threads = sorted({str(name) for name in files["thread"].dropna()})
-    return [f"thread {name}" for name in threads]
+    meanwhile = files[files["thread"].notna() & files["during"].isin(TRAINING)]
+    return sorted({str(name) for name in meanwhile["thread"]})
 
 
 def save_share(traces: Sequence[Trace], *, every: int, bound: float, mean_interruption_h: float, assumed: bool) -> Finding:

@@ -45,7 +45,7 @@ def test_save_is_neutral(audit: Audit) -> None:
     threshold="0 checkpoints that hold anything but the state of their step",
     needs=("checkpoint",),
     min_world=1,
-    assumptions=("a save is in the background where another thread than the main one writes its files, or the job claims it",),
+    assumptions=("a save is in the background where a thread writes files while the main one trains, or the job claims it",),
     limitations=("a writer in another process is not seen; such a job claims async_save = true",),
     overturned_by="a checkpoint written in the background that mixes two steps, or is missing when the run has ended",
 )
@@ -54,7 +54,7 @@ def test_async_save(audit: Audit) -> None:
     control = control_run(audit)
     if not audit.claims("async_save") and not background_writers(control):
         audit.not_applicable(
-            "the job saves in the foreground: every file operation of a save was made by the main thread, and it claims no async_save"
+            "the job saves in the foreground: no thread wrote a file while another one trained, and it claims no async_save"
         )
     kills = [(saved, killed_after(audit, saved)) for saved in (saved_steps(audit) if audit.twin is None else saved_steps(audit)[-1:])]
     cases = [

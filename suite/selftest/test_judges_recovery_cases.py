@@ -22,7 +22,7 @@ from suite.recovery.restore import idle_part
 from suite.recovery.returns import GOOD, come_back
 from suite.recovery.second_save import cuts
 from suite.recovery.store_failure import survives_failing_store, tells_missing_store
-from suite.selftest.synthetic import ended_well, make_trace
+from suite.selftest.synthetic import ended_well, make_trace, sample_of
 from suite.selftest.test_judges_recovery import EVERY, STEPS, control_run, killed_run, resumed_run, saving
 
 FRESH = {"kind": "start", "param_digest": f"{0:016x}"}
@@ -241,20 +241,29 @@ def test_recovery_time_is_noticing_restoring_and_doing_again() -> None:
     assert back_in_time(make_trace(steps=6, ranks=2), [resumed_run(4)], every=EVERY, bound_s=5.0).accepted is None
 
 
-def one_device(**overrides: Any) -> Trace:
-    return make_trace(steps=STEPS, ranks=1, **overrides)
+def rows(ranks: int, reverse: bool = False) -> Any:
+    """What a rank takes in each step: epochs of six steps, always in one order."""
+
+    def taken(rank: int, step: int) -> list[str]:
+        each = 8 // ranks
+        found = [sample_of((step - 1) % 6 * 8 + rank * each + row) for row in range(each)]
+        return found[::-1] if reverse else found
+
+    return taken
 
 
 def noisy(seed: int) -> Trace:
     """One device on the same samples in another order, its losses off by rounding."""
-
-    def turned(record: Record) -> Record:
-        return {**record, "samples": record["samples"][::-1]} if record["kind"] == "step" else record
-
-    return one_device(change=turned, losses=lambda rank, step: [1.0 / step * (1 + seed * 1e-8)])
+    return make_trace(steps=STEPS, ranks=1, samples=rows(1, reverse=True), losses=lambda rank, step: [1.0 / step * (1 + seed * 1e-8)])
 
 
-def continued(step: int, change: Any = None, *, alone_losses: float = 1.0) -> Trace:
+def stopped(done: int = 6, *, killed: bool = True) -> Trace:
+    """Two ranks that were killed after `done` steps."""
+    extra = (fault("kill", step=done + 1),) if killed else ()
+    return make_trace(steps=done, ranks=2, samples=rows(2), extra=extra, ended=ended_well(2, rank1=-9))
+
+
+def continued(step: int, change: Any = None, *, times: float = 1.0) -> Trace:
     """One device that goes on where two ranks stopped."""
 
     def moved(record: Record) -> Record | None:
@@ -263,27 +272,28 @@ def continued(step: int, change: Any = None, *, alone_losses: float = 1.0) -> Tr
         if record["kind"] == "step":
             if record["step"] <= step:
                 return None
-            record = {**record, "step": record["step"] - step, "losses": [loss * alone_losses for loss in record["losses"]]}
+            record = {**record, "step": record["step"] - step, "losses": [loss * times for loss in record["losses"]]}
         return change(record) if change else record
 
-    return make_trace(steps=STEPS, ranks=1, change=moved)
+    return make_trace(steps=STEPS, ranks=1, samples=rows(1), change=moved)
 
 
 def test_a_changed_world_is_held_to_one_device() -> None:
     """Its samples step by step, its loss within the noise, and where it began."""
     controls = [noisy(seed) for seed in range(1, 6)]
-    alone = one_device()
+    alone = make_trace(steps=STEPS, ranks=1, samples=rows(1))
 
     def judge(resumed: Trace) -> Any:
-        return goes_on_elastically(alone, controls, [Change(2, 1, killed_run(6), resumed)], fixed_order="synthetic")
+        return goes_on_elastically(alone, controls, [Change(2, 1, stopped(), resumed)], fixed_order="synthetic")
 
     def skipped(record: Record) -> Record:
         return {**record, "samples": ["9" * 16, *record["samples"][1:]]} if record["kind"] == "step" and record["step"] == 1 else record
 
-    assert list(spliced(killed_run(6), continued(4), 4).steps["step"].unique()) == list(range(1, STEPS + 1))
+    assert judge(continued(4)).accepted is True
+    assert list(spliced(stopped(), continued(4), 4).steps["step"].unique()) == list(range(1, STEPS + 1))
     for resumed, words in (
         (continued(4, skipped), r"from 2 to 1 rank: resumed at step 4, one device: in step 5 1 of 8 samples"),
-        (continued(4, alone_losses=1.01), "the loss leaves the noise"),
+        (continued(4, times=1.01), "the loss leaves the noise"),
         (continued(4, foreign), "weights that the killed run never had"),
         (continued(0), "began again from step 0"),
         (make_trace(steps=0, ranks=1, ended=ended_well(1, rank0=1)), "did not finish"),
@@ -291,7 +301,7 @@ def test_a_changed_world_is_held_to_one_device() -> None:
         rejected = judge(resumed)
         assert rejected.accepted is False, rejected.explanation
         assert re.search(words, rejected.explanation)
-    unkilled = goes_on_elastically(alone, controls, [Change(2, 1, make_trace(steps=6, ranks=2), continued(4))])
+    unkilled = goes_on_elastically(alone, controls, [Change(2, 1, stopped(killed=False), continued(4))])
     assert unkilled.accepted is None
     assert goes_on_elastically(alone, controls, [], left_out=["17 does not divide"]).accepted is None
 

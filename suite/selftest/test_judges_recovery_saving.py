@@ -21,7 +21,9 @@ def state(rank: int, step: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def saver(*, after: dict[str, str] | None = None, between: bool = False, thread: str | None = None, **overrides: Any) -> Trace:
+def saver(
+    *, after: dict[str, str] | None = None, between: bool = False, thread: str | None = None, during: str | None = None, **overrides: Any
+) -> Trace:
     """A run that saves every fourth step; `after` changes what is found after a save, `between` draws numbers between other steps."""
 
     def begin(rank: int, step: int) -> dict[str, str] | None:
@@ -33,7 +35,17 @@ def saver(*, after: dict[str, str] | None = None, between: bool = False, thread:
         return {"rng": "f" * 16 if between else held["rng"]}
 
     files: list[Record] = [
-        {"kind": "file", "rank": 0, "n": n, "op": "write", "path": "/ck/a", "step": step, "t_ns": step * 10**9, "thread": thread}
+        {
+            "kind": "file",
+            "rank": 0,
+            "n": n,
+            "op": "write",
+            "path": "/ck/a",
+            "step": step,
+            "t_ns": step * 10**9,
+            "thread": thread,
+            "during": during,
+        }
         for n, step in enumerate(range(EVERY, STEPS, EVERY), 1)
     ]
     return make_trace(steps=STEPS, ranks=2, begin=begin, optimizer_digest="a" * 16, extra=files, **overrides)
@@ -77,7 +89,10 @@ def test_the_run_that_never_saves_decides_too() -> None:
 
 def test_writers_in_the_background_are_seen_by_their_thread() -> None:
     assert background_writers(saver()) == []
-    assert background_writers(saver(thread="saver-0")) == ["thread saver-0"]
+    assert background_writers(saver(thread="saver-0", during="backward")) == ["saver-0"]
+    assert background_writers(saver(thread="writer-0", during="between")) == [], (
+        "a save that writes with several threads before training goes on"
+    )
 
 
 def test_the_share_of_saving_is_measured_against_its_bound() -> None:
