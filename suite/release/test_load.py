@@ -1,0 +1,121 @@
+"""Load the paths that a restart and a training depend on until they give: the checkpoint store, cold, slow, full and gone, and the input path."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fixtures.audit import Audit
+from fixtures.criterion import criterion
+from fixtures.faults import Fault
+from fixtures.trace import Trace
+from reports.evidence import Finding
+from suite.efficiency.scaling import Room
+from suite.recovery.lost_rank import killed_between_checkpoints
+from suite.release.input_load import Rates, carries_enough, saturated
+from suite.release.outages import Outage, says_that_it_is_gone, survives
+from suite.release.paths import LoadedPath, all_hold
+from suite.release.restore_load import not_cold, restores_in_time
+
+REPEATS = 5
+THROTTLED_REPEATS = 3
+READ_S = 0.25  # what reading one checkpoint once takes from the slow store: enough to stand out, little enough to wait for
+RATES = (1, 8, 64)
+LAST_STEP = 8
+DELAY_MS = 120.0
+
+
+@criterion(
+    "release.load",
+    claim="Under load the job stays bounded: restores by all ranks from a cold or slow store, a store that is full or gone, and input at rising rates.",
+    twin=Fault("sleep", ms=DELAY_MS, where="data"),
+    because=r"the input path: .*less than the training takes",
+    threshold="the bound restore_s outside the interval of repeats; no outage passed over in silence, no more than one interval between saves lost; "
+    "the input path reaches the bound data_wait_share no sooner than at the training's own rate",
+    needs=("checkpoint",),
+    timed=True,
+    assumptions=(
+        "a full store refuses data (ENOSPC), a store that went away refuses names (ENOENT); both on every rank",
+        "batches that are taken and not trained on cost the input path what the others cost",
+    ),
+    limitations=(
+        "cold: the checkpoint's files were synced and dropped from the page cache; names, inodes and caches below the kernel (disk, hypervisor, network store) may be warm",
+        "an outage and a slow store act on the file operations that Python and torch show, in the ranks themselves",
+        "a slow store is one whose bytes take their time on each rank for itself; ranks do not compete for one link",
+    ),
+    overturned_by="a restore on the real store that takes longer, an outage of it that loses more, or an input store that gives less under the load of other jobs",
+)
+def test_load(audit: Audit) -> None:
+    """What every restart and every step lean on has room left, and where it gives way the job says so."""
+    room = Room(int(audit.environment.get("gpus" if audit.backend == "nccl" else "cores", 0)), "GPUs" if audit.backend == "nccl" else "cores")
+    if reason := room.oversubscribed(audit.world_size):
+        audit.inconclusive(reason)
+    paths = [*_restores(audit), *_outages(audit), carries_enough(_rates(audit), audit.targets("data_wait_share"))]
+    audit.judge(lambda: _found(paths))
+
+
+def _found(paths: list[LoadedPath]) -> Finding:
+    return all_hold(paths)
+
+
+def _every(audit: Audit) -> int:
+    return audit.job.checkpoint.every if audit.job.checkpoint else 1
+
+
+def _restores(audit: Audit) -> list[LoadedPath]:
+    """All ranks at once, from files that are on the disk only, and from a store that takes its time for every byte."""
+    control, killed = killed_between_checkpoints(audit)
+    resume = partial(audit.run, world_size=audit.world_size, steps=control.spec["steps"], planted=False, resume_from=killed)
+    done = int(killed.steps["step"].max()) if len(killed.steps) else 0
+    least = done - done % _every(audit) - _every(audit)
+    judged = partial(restores_in_time, control, least_step=max(1, least), bound_s=audit.targets("restore_s"))
+    cold = [resume(cold=True, repeat=repeat) for repeat in range(REPEATS)]
+    first = judged(cold, name="from a cold cache", note=_read(cold[0]))
+    if first.holds and (reason := not_cold(cold)):
+        first = LoadedPath(first.name, None, reason)
+    size = _bytes_of_a_save(control)
+    if not size:
+        return [first, LoadedPath("from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion")]
+    slow = Fault("slow_store", bytes_per_s=round(size / READ_S))
+    throttled = [resume(faults=(slow,), repeat=repeat) for repeat in range(THROTTLED_REPEATS)]
+    second = judged(throttled, name="from a slow store", note=f" at {size / READ_S / 1e6:.3g} MB/s a rank")
+    if not all(run.fired("slow_store") for run in throttled):
+        second = LoadedPath(second.name, None, "no read was seen that could be slowed down (mmap, C++ or child processes), so this was not tried")
+    return [first, second]
+
+
+def _read(run: Trace) -> str:
+    return f" ({run.spec['dropped']['bytes'] / 1e6:.3g} MB of checkpoints on the disk)" if run.spec.get("dropped") else ""
+
+
+def _bytes_of_a_save(control: Trace) -> int:
+    sizes = control.files.groupby("step")["bytes"].sum()
+    return int(sizes.max()) if len(sizes) else 0
+
+
+def _outages(audit: Audit) -> list[LoadedPath]:
+    """The store fills up, or goes away, at the second save; or it is not there when the job is started again."""
+    every = _every(audit)
+    run = partial(audit.run, world_size=audit.world_size, steps=2 * every + 2, level="full", planted=False)
+    control, found = run(), []
+    for kind in ("full_store", "missing_store"):
+        refused = run(faults=(Fault(kind),))
+        found.append(survives(control, Outage(kind, refused, run(resume_from=refused)), every=every))
+    directory = audit.job.checkpoint.directory if audit.job.checkpoint else ""
+    if not directory.startswith("{out}/"):
+        return [*found, LoadedPath("no store at the restart", None, f"the checkpoints lie in {directory!r}, which the suite cannot take away")]
+    gone = run(resume_from=control, faults=(Fault("artifact_unmounted", path=directory.removeprefix("{out}/")),))
+    return [*found, says_that_it_is_gone(control, gone)]
+
+
+def _rates(audit: Audit) -> Rates:
+    """Rising rates until the input path is saturated; the twin's fault comes along."""
+    rates: dict[int, list[Trace]] = {}
+    for times in RATES:
+        draw = Fault("draw_batches", times=times, last=LAST_STEP)
+        steps = LAST_STEP * times
+        rates[times] = [
+            audit.run(world_size=audit.world_size, level="timing", steps=steps, faults=(draw,), timed=True, repeat=repeat) for repeat in range(REPEATS)
+        ]
+        if saturated(rates[times]):
+            break
+    return rates
