@@ -30,6 +30,12 @@ def waiting(trace: Trace) -> float:
     return wait_ms / max(float((steps["step_ms"] - steps["data_wait_ms"]).median()), 1e-6)
 
 
+def taken(runs: Sequence[Trace]) -> int:
+    """Batches that were really taken for each that was trained on, at the median step: fewer than asked for where an epoch holds fewer."""
+    counts = [int(record["detail"]) for run in runs for record in run.faults() if record["fault"]["kind"] == "draw_batches"]
+    return int(np.median(counts))
+
+
 def saturated(runs: Sequence[Trace]) -> bool:
     """Whether a higher rate would show nothing more; also where these runs show nothing at all."""
     if _unseen(runs):
@@ -39,15 +45,15 @@ def saturated(runs: Sequence[Trace]) -> bool:
 
 def carries_enough(rates: Rates, wait_share: float) -> LoadedPath:
     """The rate at which waiting for input reaches `wait_share` of the step is certainly no less than what the training takes."""
-    lowest = rates[min(rates)]
+    lowest = rates[min(rates)]  # what the training itself takes
     if reason := _unseen(lowest):
         return LoadedPath(NAME, None, reason)
-    usable = {times: runs for times, runs in rates.items() if not _unseen(runs)}
+    usable = {taken(runs): runs for runs in rates.values() if not _unseen(runs)}
     knees = [knee({times: waiting(runs[repeat]) for times, runs in usable.items()}, wait_share) for repeat in range(_repeats(usable))]
     found = median_interval(knees)
     holds = found.holds(1.0, "at_least")
     enough = {True: "and that is enough", False: "less than the training takes", None: "and whether that is enough is open: more repeats would tell"}[holds]
-    text = f"{NAME} {_reached(found, max(usable), wait_share)}, {enough}{_rates(usable)}"
+    text = f"it {_reached(found, max(usable), wait_share)}, {enough}{_rates(usable)}"
     return LoadedPath(NAME, holds, text, found, "at least 1", "of the training's rate")
 
 

@@ -45,7 +45,7 @@ def survives(control: Trace, outage: Outage, *, every: int) -> LoadedPath:
     if step is None or step < max(1, least):
         held = "a state that the uninterrupted run never had" if step is None else f"step {step}"
         return LoadedPath(name, False, f"{ended}; then it came back with {held}, and step {max(1, least)} was saved before")
-    return LoadedPath(name, True, f"{name} at the save of step {min(refused)}: {_loud(run)}, and the job came back at step {step}")
+    return LoadedPath(name, True, f"at the save of step {min(refused)} {ended}; then it came back at step {step}")
 
 
 def says_that_it_is_gone(control: Trace, resumed: Trace) -> LoadedPath:
@@ -54,15 +54,11 @@ def says_that_it_is_gone(control: Trace, resumed: Trace) -> LoadedPath:
     if hung(resumed):
         return LoadedPath(name, False, f"the job {how_it_ended(resumed)}")
     if resumed.crashed and resumed.steps.empty:
-        return LoadedPath(name, True, f"{name}: {how_it_ended(resumed)}")
+        return LoadedPath(name, True, how_it_ended(resumed))
     new = sorted(_lines(resumed) - _lines(control))
     if not new:
         return LoadedPath(name, False, "the job began anew and said nothing that it does not say at every first start")
-    return LoadedPath(name, True, f"{name}: it began anew and said so ({new[0]!r})")
-
-
-def _loud(run: Trace) -> str:
-    return how_it_ended(run) if run.crashed else "it said so and trained on"
+    return LoadedPath(name, True, f"it began anew and said so ({new[0]!r})")
 
 
 def _lines(trace: Trace) -> set[str]:

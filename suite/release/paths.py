@@ -42,5 +42,5 @@ def all_hold(paths: Sequence[LoadedPath]) -> Finding:
             accepted=False if broken else None, value=len(broken) if broken else None, unit="paths" if broken else "",
             bound=0 if broken else None, explanation=text, samples=samples, details=details,
         )  # fmt: skip
-    text = "; ".join(path.words for path in paths)
+    text = "; ".join(f"{path.name}: {path.words}" for path in paths)
     return Finding(accepted=True, value=0, unit="paths", bound=0, explanation=text, samples=samples, details=details)

@@ -50,7 +50,7 @@ def restores_in_time(control: Trace, runs: Sequence[Trace], *, name: str, least_
         return LoadedPath(name, *wrong)
     times = [seconds for run in runs if (seconds := restart_s(run)) is not None]
     found = median_interval(times)
-    told = f"{name} all {int(runs[0].spec['world_size'])} ranks train again after {found.estimate:.2f} s [{found.low:.2f}, {found.high:.2f}]{note}"
+    told = f"all {int(runs[0].spec['world_size'])} ranks train again after {found.estimate:.2f} s [{found.low:.2f}, {found.high:.2f}]{note}"
     holds = found.holds(bound_s, "at_most")
     if holds is not True:
         told += f", and {bound_s:g} s are allowed"

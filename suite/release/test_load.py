@@ -8,7 +8,6 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
-from reports.evidence import Finding
 from suite.efficiency.scaling import Room
 from suite.recovery.lost_rank import killed_between_checkpoints
 from suite.release.input_load import Rates, carries_enough, saturated
@@ -50,11 +49,7 @@ def test_load(audit: Audit) -> None:
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     paths = [*_restores(audit), *_outages(audit), carries_enough(_rates(audit), audit.targets("data_wait_share"))]
-    audit.judge(lambda: _found(paths))
-
-
-def _found(paths: list[LoadedPath]) -> Finding:
-    return all_hold(paths)
+    audit.judge(all_hold, paths)
 
 
 def _every(audit: Audit) -> int:
@@ -69,15 +64,15 @@ def _restores(audit: Audit) -> list[LoadedPath]:
     least = done - done % _every(audit) - _every(audit)
     judged = partial(restores_in_time, control, least_step=max(1, least), bound_s=audit.targets("restore_s"))
     cold = [resume(cold=True, repeat=repeat) for repeat in range(REPEATS)]
-    first = judged(cold, name="from a cold cache", note=_read(cold[0]))
+    first = judged(cold, name="restore from a cold cache", note=_read(cold[0]))
     if first.holds and (reason := not_cold(cold)):
         first = LoadedPath(first.name, None, reason)
     size = _bytes_of_a_save(control)
     if not size:
-        return [first, LoadedPath("from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion")]
+        return [first, LoadedPath("restore from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion")]
     slow = Fault("slow_store", bytes_per_s=round(size / READ_S))
     throttled = [resume(faults=(slow,), repeat=repeat) for repeat in range(THROTTLED_REPEATS)]
-    second = judged(throttled, name="from a slow store", note=f" at {size / READ_S / 1e6:.3g} MB/s a rank")
+    second = judged(throttled, name="restore from a slow store", note=f" at {size / READ_S / 1e6:.3g} MB/s a rank")
     if not all(run.fired("slow_store") for run in throttled):
         second = LoadedPath(second.name, None, "no read was seen that could be slowed down (mmap, C++ or child processes), so this was not tried")
     return [first, second]
