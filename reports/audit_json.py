@@ -7,6 +7,7 @@
     runs       {run_id: {spec, ended, sha256, digest}}
     measured   {figures: {name: {value, unit, low, high, samples, how, runs}}, architecture, devices {rows, cores, gpus, topology, not_measured}}
     economics  {rows, summary, reason}      observability  [{name, expr, threshold, ...}]      runbook  {start, entries}
+    before     {before, after, rows, counts, notes} of `python -m reports page DIR --before EARLIER`; null without it
 
 Keys are sorted, numbers are finite, and nothing tells the time of judging: the same evidence gives the same bytes.
 """
@@ -51,6 +52,7 @@ def audit_json(evidence: Evidence, judged: Sequence[Ruling], decision: Decision,
         "runs": {run.run_id: _run(run.spec, run.ended, run.sha256) for run in evidence.runs.values()},
         "measured": {"figures": {}, "architecture": None, "devices": None, **(meta.get("measured") or {})},
     }
+    audit["before"] = meta.get("before")
     audit["economics"] = outlook(audit, policy.economics)
     audit["observability"] = alerts(audit)
     audit["runbook"] = runbook(audit)
