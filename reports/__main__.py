@@ -34,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("page", help="write audit.json and audit.html again from the evidence")
     page.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     page.add_argument("--policy", type=Path, metavar="FILE", help="decide by this policy instead of reports/policy.toml")
-    page.add_argument("--before", type=Path, metavar="DIR", help="set this earlier audit, of another job, beside it on the page, and keep that")
+    page.add_argument(
+        "--before", type=Path, metavar="DIR", help="set this earlier audit, of another job, beside it on the page, and keep that"
+    )
     page.set_defaults(run=_page)
     book = commands.add_parser("runbook", help="write RUNBOOK.md and alerts.yml again from the evidence")
     book.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")

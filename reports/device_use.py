@@ -83,7 +83,13 @@ def _core(core: Row) -> tuple[Any, ...]:
         return NOT_MEASURED if core[name] is None else f"{core[name]:.0%}"
 
     heat = core["thermal_throttles"]
-    return (core["core"], share("busy_share"), share("steal_share"), _unit(core["frequency_mhz"], " MHz"), NOT_MEASURED if heat is None else heat)
+    return (
+        core["core"],
+        share("busy_share"),
+        share("steal_share"),
+        _unit(core["frequency_mhz"], " MHz"),
+        NOT_MEASURED if heat is None else heat,
+    )
 
 
 def _topology(devices: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]] | None:
@@ -91,7 +97,9 @@ def _topology(devices: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[
     if len(joined) < 2:
         return None
     names = [f"GPU {gpu['index']}" for gpu in devices["gpus"]]
-    return ("", *names), tuple((name, *(NOT_MEASURED if one is None else one for one in row)) for name, row in zip(names, joined, strict=True))
+    return ("", *names), tuple(
+        (name, *(NOT_MEASURED if one is None else one for one in row)) for name, row in zip(names, joined, strict=True)
+    )
 
 
 def _bytes(value: float | None) -> str:
@@ -116,7 +124,9 @@ GPU_PANELS: tuple[Panel, ...] = (
 def _chart(rows: Sequence[Row], gpus: bool, sheet: StyleSheet) -> Chart:
     """Bars by world size and rank, a panel for each measure; a rank without a number has none, and the words say so."""
     panels = PANELS + (GPU_PANELS if gpus else ())
-    words = "; ".join(f"{_name(row)}: " + ", ".join(f"{title} {_shown(row, take, show)}" for title, take, show in panels) for row in rows) + "."
+    words = (
+        "; ".join(f"{_name(row)}: " + ", ".join(f"{title} {_shown(row, take, show)}" for title, take, show in panels) for row in rows) + "."
+    )
     lines = len(panels) // 2
     with figure(WIDTH, lines * (44.0 + 24.0 * len(rows))) as drawing:
         axes = drawing.subplots(lines, 2, sharey=True, squeeze=False)

@@ -63,7 +63,11 @@ def _resumed(audit: Mapping[str, Any], expect: str) -> list[dict[str, Any]]:
     checkpoint = (audit["job"].get("declared") or {}).get("checkpoint") or {}
     return [
         {"command": _launched(audit["job"], audit["world"], checkpoint, again=True), "expect": f"{expect}; exit code 0", "matches": ""},
-        {"command": WATCH_RESUMED, "expect": "`every rank moves, step K is done`; exit code 0", "matches": r"every rank moves, step \d+ is done"},
+        {
+            "command": WATCH_RESUMED,
+            "expect": "`every rank moves, step K is done`; exit code 0",
+            "matches": r"every rank moves, step \d+ is done",
+        },
     ]
 
 

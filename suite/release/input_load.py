@@ -52,7 +52,11 @@ def carries_enough(rates: Rates, wait_share: float) -> LoadedPath:
     knees = [knee({times: waiting(runs[repeat]) for times, runs in usable.items()}, wait_share) for repeat in range(_repeats(usable))]
     found = median_interval(knees)
     holds = found.holds(1.0, "at_least")
-    enough = {True: "and that is enough", False: "less than the training takes", None: "and whether that is enough is open: more repeats would tell"}[holds]
+    enough = {
+        True: "and that is enough",
+        False: "less than the training takes",
+        None: "and whether that is enough is open: more repeats would tell",
+    }[holds]
     text = f"it {_reached(found, max(usable), wait_share)}, {enough}{_rates(usable)}"
     return LoadedPath(NAME, holds, text, found, "at least 1", "of the training's rate")
 

@@ -31,16 +31,22 @@ def survives(control: Trace, outage: Outage, *, every: int) -> LoadedPath:
     name, run = NAMES[outage.kind], outage.run
     refused = [int(record["step"]) - 1 for record in run.faults() if record["fault"]["kind"] == outage.kind]
     if not refused:
-        return LoadedPath(name, None, "no operation was seen that a store could refuse (a child process, mmap or C++ writes), so this was not tried")
+        return LoadedPath(
+            name, None, "no operation was seen that a store could refuse (a child process, mmap or C++ writes), so this was not tried"
+        )
     if hung(run):
         return LoadedPath(name, False, f"the job {how_it_ended(run)}")
     if not run.crashed and not any(SAID[outage.kind].search(run.log(rank)) for rank in run.ranks):
-        return LoadedPath(name, False, f"the save of step {min(refused)} was refused, and every rank ended with code 0 without a word of it")
+        return LoadedPath(
+            name, False, f"the save of step {min(refused)} was refused, and every rank ended with code 0 without a word of it"
+        )
     ended = how_it_ended(run) if run.crashed else "the job said so and trained on"
     try:
         step = restored_step(control, outage.resumed)
     except NotSeen as error:
-        return LoadedPath(name, False if outage.resumed.crashed else None, f"{ended}; then it did not come back: {how_it_ended(outage.resumed)} ({error})")
+        return LoadedPath(
+            name, False if outage.resumed.crashed else None, f"{ended}; then it did not come back: {how_it_ended(outage.resumed)} ({error})"
+        )
     least = min(refused) - every
     if step is None or step < max(1, least):
         held = "a state that the uninterrupted run never had" if step is None else f"step {step}"

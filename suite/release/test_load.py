@@ -45,7 +45,9 @@ DELAY_MS = 120.0
 )
 def test_load(audit: Audit) -> None:
     """What every restart and every step lean on has room left, and where it gives way the job says so."""
-    room = Room(int(audit.environment.get("gpus" if audit.backend == "nccl" else "cores", 0)), "GPUs" if audit.backend == "nccl" else "cores")
+    room = Room(
+        int(audit.environment.get("gpus" if audit.backend == "nccl" else "cores", 0)), "GPUs" if audit.backend == "nccl" else "cores"
+    )
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     paths = [*_restores(audit), *_outages(audit), carries_enough(_rates(audit), audit.targets("data_wait_share"))]
@@ -69,12 +71,17 @@ def _restores(audit: Audit) -> list[LoadedPath]:
         first = LoadedPath(first.name, None, reason)
     size = _bytes_of_a_save(control)
     if not size:
-        return [first, LoadedPath("restore from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion")]
+        return [
+            first,
+            LoadedPath("restore from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion"),
+        ]
     slow = Fault("slow_store", bytes_per_s=round(size / READ_S))
     throttled = [resume(faults=(slow,), repeat=repeat) for repeat in range(THROTTLED_REPEATS)]
     second = judged(throttled, name="restore from a slow store", note=f" at {size / READ_S / 1e6:.3g} MB/s a rank")
     if not all(run.fired("slow_store") for run in throttled):
-        second = LoadedPath(second.name, None, "no read was seen that could be slowed down (mmap, C++ or child processes), so this was not tried")
+        second = LoadedPath(
+            second.name, None, "no read was seen that could be slowed down (mmap, C++ or child processes), so this was not tried"
+        )
     return [first, second]
 
 
@@ -97,7 +104,10 @@ def _outages(audit: Audit) -> list[LoadedPath]:
         found.append(survives(control, Outage(kind, refused, run(resume_from=refused)), every=every))
     directory = audit.job.checkpoint.directory if audit.job.checkpoint else ""
     if not directory.startswith("{out}/"):
-        return [*found, LoadedPath("no store at the restart", None, f"the checkpoints lie in {directory!r}, which the suite cannot take away")]
+        return [
+            *found,
+            LoadedPath("no store at the restart", None, f"the checkpoints lie in {directory!r}, which the suite cannot take away"),
+        ]
     gone = run(resume_from=control, faults=(Fault("artifact_unmounted", path=directory.removeprefix("{out}/")),))
     return [*found, says_that_it_is_gone(control, gone)]
 
@@ -109,7 +119,8 @@ def _rates(audit: Audit) -> Rates:
         draw = Fault("draw_batches", times=times, last=LAST_STEP)
         steps = LAST_STEP * times
         rates[times] = [
-            audit.run(world_size=audit.world_size, level="timing", steps=steps, faults=(draw,), timed=True, repeat=repeat) for repeat in range(REPEATS)
+            audit.run(world_size=audit.world_size, level="timing", steps=steps, faults=(draw,), timed=True, repeat=repeat)
+            for repeat in range(REPEATS)
         ]
         if saturated(rates[times]):
             break

@@ -154,10 +154,21 @@ def measured() -> dict[str, Any]:
 
 def devices(gpu: bool = False) -> dict[str, Any]:
     """What the ranks of the made-up audit used; with `gpu` on two GPUs, one of which could not be asked for everything."""
-    cores = [{"core": core, "busy_share": 0.71 + core / 10, "steal_share": 0.0, "frequency_mhz": 2596.1, "thermal_throttles": None} for core in range(2)]
+    cores = [
+        {"core": core, "busy_share": 0.71 + core / 10, "steal_share": 0.0, "frequency_mhz": 2596.1, "thermal_throttles": None}
+        for core in range(2)
+    ]
     rows: list[dict[str, Any]] = []
     for size, rank in ((1, 0), (2, 0), (2, 1)):
-        card: dict[str, Any] = {"index": rank, "name": "H100", "utilisation_percent": 87.0, "memory_used_bytes": 21e9, "power_w": 512.4, "sm_clock_mhz": 1755.0, "throttled": {"power cap": 0.25}}
+        card: dict[str, Any] = {
+            "index": rank,
+            "name": "H100",
+            "utilisation_percent": 87.0,
+            "memory_used_bytes": 21e9,
+            "power_w": 512.4,
+            "sm_clock_mhz": 1755.0,
+            "throttled": {"power cap": 0.25},
+        }
         partly = {**card, "power_w": None, "throttled": None} if rank else card
         rows.append({
             "backend": "gloo", "world_size": size, "rank": rank, "runs": 6, "cpu_share": {"value": 0.93, "low": 0.9, "high": 0.97},

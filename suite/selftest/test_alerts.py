@@ -121,7 +121,10 @@ FIRES_ON = {
     "InputSlow": Fault("sleep", ms=200, where="data"),
     "LossNotFinite": Fault("damage_batch", rank=1, step=15, how="nan"),
 }
-HAS_A_TEST_OF_ITS_OWN = {"WorldSilent", "CheckpointOverdue"}  # below: the one needs a world that is left standing, the other a job that saves astray
+HAS_A_TEST_OF_ITS_OWN = {
+    "WorldSilent",
+    "CheckpointOverdue",
+}  # below: the one needs a world that is left standing, the other a job that saves astray
 
 
 def test_every_alert_is_made_to_fire_here_and_leads_to_an_entry_of_the_runbook(audit: tuple[Audit, Path]) -> None:
@@ -135,7 +138,9 @@ def test_every_alert_is_made_to_fire_here_and_leads_to_an_entry_of_the_runbook(a
 def test_the_command_itself_prints_openmetrics(audit: tuple[Audit, Path]) -> None:
     """In a process of its own, as a node exporter's timer would start it: the text that the tests here read, line by line of the format's grammar."""
     run = sorted((audit[1] / "traces").iterdir())[0]
-    done = subprocess.run([sys.executable, "-m", "suite", "metrics", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "suite", "metrics", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
     sample = r'\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? (NaN|[+-]Inf|-?[0-9.e+-]+)'
 
     assert done.stdout == metrics_of(run)

@@ -41,7 +41,9 @@ def test_each_claim_has_its_two_verdicts_and_what_was_mended_comes_first(audits:
     assert (by_id["inputs.missing"]["was"], by_id["inputs.missing"]["now"]) == ("not_run", "passed")
 
 
-def test_the_page_shows_it_and_is_the_same_however_often_it_is_written(audits: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_shows_it_and_is_the_same_however_often_it_is_written(
+    audits: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     naive, repaired = audits
     finish(repaired, None, NOW)
     assert "Before and after" not in (repaired / "audit.html").read_text()
@@ -61,7 +63,9 @@ def test_the_page_shows_it_and_is_the_same_however_often_it_is_written(audits: t
     assert "decision: " in capsys.readouterr().out
 
 
-def test_audits_of_other_machines_or_worlds_are_not_set_side_by_side(audits: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audits_of_other_machines_or_worlds_are_not_set_side_by_side(
+    audits: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     naive, repaired = audits
     set_meta(naive, "world", {"world_size": 4, "world_sizes": [1, 2, 4], "hosts": 1, "launcher": "warm", "backends": ["gloo"]})
 

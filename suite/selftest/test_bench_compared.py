@@ -23,7 +23,7 @@ from reports.statistics import Interval, ratio_interval
 PAIRS = 60
 BLOCKS = 10
 PLANTED = 1.2
-BENCHMARK = '''
+BENCHMARK = """
 import json
 from pathlib import Path
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.bench
 @by_the_ranks
 def test_{name}(benchmark):
     replay(benchmark, json.loads(Path(r"{times}").read_text()))
-'''
+"""
 
 
 def work(blocks: int) -> float:

@@ -66,7 +66,9 @@ def test_a_restore_that_is_slow_or_wrong_is_broken(runs: list[Trace], words: str
 
 def test_a_slow_restore_on_a_busy_machine_decides_nothing(tmp_path: Path) -> None:
     folder = write_trace(tmp_path / "run", steps=2, ranks=2)
-    sample = '{"kind": "sample", "cpu": {"elapsed_s": 1, "run_queue": 9, "pressure_share": 0.9, "throttled_ms": 0, "cores": []}, "gpus": []}'
+    sample = (
+        '{"kind": "sample", "cpu": {"elapsed_s": 1, "run_queue": 9, "pressure_share": 0.9, "throttled_ms": 0, "cores": []}, "gpus": []}'
+    )
     (folder / "devices.jsonl").write_text(f'{{"kind": "machine", "ranks": 2}}\n{sample}\n')
     path = restored(replace(resumed(took_s=2.0), folder=folder), replace(resumed(took_s=3.0), folder=folder))
 
@@ -171,7 +173,9 @@ def test_a_restart_without_its_store_ends_loudly_or_says_so(tmp_path: Path) -> N
 def taking(times: int, wait_ms: float, *, fired: bool = True, steps: int = 8) -> Trace:
     """A run that takes `times` batches for each it trains on; a step takes 90 ms besides the waiting."""
     fault = {"kind": "draw_batches", "times": times, "last": steps}
-    records = [{"kind": "fault", "rank": rank, "fault": fault, "step": step, "detail": str(times)} for rank in (0, 1) for step in range(1, steps)]
+    records = [
+        {"kind": "fault", "rank": rank, "fault": fault, "step": step, "detail": str(times)} for rank in (0, 1) for step in range(1, steps)
+    ]
     return make_trace(
         steps=steps, ranks=2, spec={"global_batch": 512}, extra=records if fired else [], data_wait_ms=wait_ms, forward_ms=20.0, backward_ms=50.0,
         optimizer_ms=10.0, other_ms=10.0, step_ms=90.0 + wait_ms,

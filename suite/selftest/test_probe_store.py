@@ -25,7 +25,10 @@ def clean(runs: ProbeRuns) -> Ran:
 
 @pytest.mark.parametrize(
     ("kind", "words", "what"),
-    [("full_store", "[Errno 28] No space left on device", "torch_save_record"), ("missing_store", "[Errno 2] No such file or directory", "open")],
+    [
+        ("full_store", "[Errno 28] No space left on device", "torch_save_record"),
+        ("missing_store", "[Errno 2] No such file or directory", "open"),
+    ],
 )
 def test_a_store_that_refuses_from_the_second_save_on(runs: ProbeRuns, clean: Ran, kind: str, words: str, what: str) -> None:
     """Rank 0 of the job saves every second step, and does not look at errors."""

@@ -80,8 +80,12 @@ def test_a_retry_that_fails_too_changes_nothing_about_the_end(launcher: Launcher
         into = f"registry{first}"
         for operation in (first, max(1, first // 2), min(operations, first + 2)):
             publish(launcher, tmp_path, Fault("kill", rank=0, operation=operation), into=into)
-            seen = {name: digest for name, digest in file_hashes(tmp_path / into).items() if name.startswith("artifact-") or "/" not in name}
-            assert seen.items() <= wanted.items(), f"after a kill before operation {operation} a reader sees what is no part of the artifact"
+            seen = {
+                name: digest for name, digest in file_hashes(tmp_path / into).items() if name.startswith("artifact-") or "/" not in name
+            }
+            assert seen.items() <= wanted.items(), (
+                f"after a kill before operation {operation} a reader sees what is no part of the artifact"
+            )
         assert not publish(launcher, tmp_path, into=into).crashed
         assert file_hashes(tmp_path / into) == wanted, f"killed first before operation {first}, the registry ended otherwise"
 

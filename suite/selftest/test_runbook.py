@@ -253,12 +253,17 @@ def test_every_command_is_carried_out_by_a_test_of_its_entry(book: dict[str, Any
 
 
 def test_a_job_gets_its_own_variables_and_module_and_needs_no_checkpoint() -> None:
-    job: dict[str, Any] = {"file": "jobs/a b/job.toml", "command": "-m train --steps {steps} --out {out}", "steps": 7, "declared": {"environment": {"NOTE": "two words"}}}
+    job: dict[str, Any] = {
+        "file": "jobs/a b/job.toml",
+        "command": "-m train --steps {steps} --out {out}",
+        "steps": 7,
+        "declared": {"environment": {"NOTE": "two words"}},
+    }
     command = _launched(job, {"world_size": 4}, {}, again=True)
 
     assert command == (
         "(cd 'jobs/a b' && NOTE='two words' PYTHONPATH=\"$SITE\" RANKPROOF_LEVEL=timing RANKPROOF_TRACE=\"$RUN-resumed\" "
-        "torchrun --standalone --nproc-per-node 4 -m train --steps 7 --out \"$OUT\")"
+        'torchrun --standalone --nproc-per-node 4 -m train --steps 7 --out "$OUT")'
     )
 
 
