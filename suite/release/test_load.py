@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fixtures.audit import Audit
-from fixtures.criterion import criterion
+from fixtures.criterion import Twin, criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.efficiency.scaling import Room
@@ -26,8 +26,15 @@ DELAY_MS = 120.0
 @criterion(
     "release.load",
     claim="Under load the job stays bounded: restores by all ranks from a cold or slow store, a store that is full or gone, and input at rising rates.",
-    twin=Fault("sleep", ms=DELAY_MS, where="data"),
-    because=r"the input path: .*less than the training takes",
+    twins=(
+        Twin(Fault("sleep", ms=DELAY_MS, where="data"), r"the input path: .*less than the training takes", "slow_input"),
+        Twin(
+            Fault("forget", part="weights"),
+            r"restore from a cold cache: it came back in a state that the uninterrupted run never had",
+            "weights",
+        ),
+        Twin(Fault("rotate_first"), r"a full store: .*(came back with step 0|did not come back)", "rotation"),
+    ),
     threshold="the bound restore_s outside the interval of repeats; no outage passed over in silence, no more than one interval between saves lost; "
     "the input path reaches the bound data_wait_share no sooner than at the training's own rate",
     needs=("checkpoint",),
@@ -61,11 +68,12 @@ def _every(audit: Audit) -> int:
 def _restores(audit: Audit) -> list[LoadedPath]:
     """All ranks at once, from files that are on the disk only, and from a store that takes its time for every byte."""
     control, killed = killed_between_checkpoints(audit)
-    resume = partial(audit.run, world_size=audit.world_size, steps=control.spec["steps"], planted=False, resume_from=killed)
+    resume = partial(audit.run, world_size=audit.world_size, steps=control.spec["steps"], resume_from=killed)
     done = int(killed.steps["step"].max()) if len(killed.steps) else 0
     least = done - done % _every(audit) - _every(audit)
     judged = partial(restores_in_time, control, least_step=max(1, least), bound_s=audit.targets("restore_s"))
-    cold = [resume(cold=True, repeat=repeat) for repeat in range(REPEATS)]
+    forgets = _planted(audit, "forget")
+    cold = [resume(cold=True, repeat=repeat, planted=forgets) for repeat in range(1 if forgets else REPEATS)]
     first = judged(cold, name="restore from a cold cache", note=_read(cold[0]))
     if first.holds and (reason := not_cold(cold)):
         first = LoadedPath(first.name, None, reason)
@@ -76,7 +84,7 @@ def _restores(audit: Audit) -> list[LoadedPath]:
             LoadedPath("restore from a slow store", None, "no byte of a save was seen, so the store cannot be slowed down in proportion"),
         ]
     slow = Fault("slow_store", bytes_per_s=round(size / READ_S))
-    throttled = [resume(faults=(slow,), repeat=repeat) for repeat in range(THROTTLED_REPEATS)]
+    throttled = [resume(faults=(slow,), repeat=repeat, planted=False) for repeat in range(THROTTLED_REPEATS)]
     second = judged(throttled, name="restore from a slow store", note=f" at {size / READ_S / 1e6:.3g} MB/s a rank")
     if not all(run.fired("slow_store") for run in throttled):
         second = LoadedPath(
@@ -97,29 +105,42 @@ def _bytes_of_a_save(control: Trace) -> int:
 def _outages(audit: Audit) -> list[LoadedPath]:
     """The store fills up, or goes away, at the second save; or it is not there when the job is started again."""
     every = _every(audit)
-    run = partial(audit.run, world_size=audit.world_size, steps=2 * every + 2, level="full", planted=False)
-    control, found = run(), []
+    run = partial(audit.run, world_size=audit.world_size, steps=2 * every + 2, level="full")
+    control, found = run(planted=False), []
     for kind in ("full_store", "missing_store"):
-        refused = run(faults=(Fault(kind),))
-        found.append(survives(control, Outage(kind, refused, run(resume_from=refused)), every=every))
+        refused = run(faults=(Fault(kind),), planted=kind == "full_store" and _planted(audit, "rotate_first"))
+        found.append(survives(control, Outage(kind, refused, run(resume_from=refused, planted=False)), every=every))
     directory = audit.job.checkpoint.directory if audit.job.checkpoint else ""
     if not directory.startswith("{out}/"):
         return [
             *found,
             LoadedPath("no store at the restart", None, f"the checkpoints lie in {directory!r}, which the suite cannot take away"),
         ]
-    gone = run(resume_from=control, faults=(Fault("artifact_unmounted", path=directory.removeprefix("{out}/")),))
+    gone = run(resume_from=control, faults=(Fault("artifact_unmounted", path=directory.removeprefix("{out}/")),), planted=False)
     return [*found, says_that_it_is_gone(control, gone)]
 
 
+def _planted(audit: Audit, kind: str) -> bool:
+    """Whether this part's planted fault is of that kind: each twin breaks one path, and the runs of the others are shared with the job as it is."""
+    return audit.twin is not None and audit.twin.kind == kind
+
+
 def _rates(audit: Audit) -> Rates:
-    """Rising rates until the input path is saturated; the twin's fault comes along."""
+    """Rising rates until the input path is saturated."""
     rates: dict[int, list[Trace]] = {}
     for times in RATES:
         draw = Fault("draw_batches", times=times, last=LAST_STEP)
         steps = LAST_STEP * times
         rates[times] = [
-            audit.run(world_size=audit.world_size, level="timing", steps=steps, faults=(draw,), timed=True, repeat=repeat)
+            audit.run(
+                world_size=audit.world_size,
+                level="timing",
+                steps=steps,
+                faults=(draw,),
+                timed=True,
+                repeat=repeat,
+                planted=_planted(audit, "sleep"),
+            )
             for repeat in range(REPEATS)
         ]
         if saturated(rates[times]):
