@@ -58,7 +58,7 @@ def test_load(audit: Audit) -> None:
     )
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    paths = [*_restores(audit), *_outages(audit), carries_enough(_rates(audit), audit.targets("data_wait_share"))]
+    paths = [*restores(audit), *outages(audit), carries_enough(rates(audit), audit.targets("data_wait_share"))]
     audit.judge(all_hold, paths)
 
 
@@ -66,7 +66,7 @@ def _every(audit: Audit) -> int:
     return audit.job.checkpoint.every if audit.job.checkpoint else 1
 
 
-def _restores(audit: Audit) -> list[LoadedPath]:
+def restores(audit: Audit) -> list[LoadedPath]:
     """All ranks at once, from files that are on the disk only, and from a store that takes its time for every byte."""
     control, killed = killed_between_checkpoints(audit)
     resume = partial(audit.run, world_size=audit.world_size, steps=control.spec["steps"], resume_from=killed, faults=(JUST_BEGIN,))
@@ -103,7 +103,7 @@ def _bytes_of_a_save(control: Trace) -> int:
     return int(sizes.max()) if len(sizes) else 0
 
 
-def _outages(audit: Audit) -> list[LoadedPath]:
+def outages(audit: Audit) -> list[LoadedPath]:
     """The store fills up, or goes away, at the second save; or it is not there when the job is started again."""
     every = _every(audit)
     run = partial(audit.run, world_size=audit.world_size, steps=2 * every + 2, level="full")
@@ -127,13 +127,13 @@ def _planted(audit: Audit, kind: str) -> bool:
     return audit.twin is not None and audit.twin.kind == kind
 
 
-def _rates(audit: Audit) -> Rates:
+def rates(audit: Audit) -> Rates:
     """Rising rates until the input path is saturated."""
-    rates: dict[int, list[Trace]] = {}
+    found: dict[int, list[Trace]] = {}
     for times in RATES:
         draw, repeats = Fault("draw_batches", times=times, last=LAST_STEP), FEW_REPEATS if _planted(audit, "sleep") else REPEATS
         steps = LAST_STEP * times
-        rates[times] = [
+        found[times] = [
             audit.run(
                 world_size=audit.world_size,
                 level="timing",
@@ -145,6 +145,6 @@ def _rates(audit: Audit) -> Rates:
             )
             for repeat in range(repeats)
         ]
-        if saturated(rates[times]):
+        if saturated(found[times]):
             break
-    return rates
+    return found
