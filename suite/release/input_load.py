@@ -38,7 +38,7 @@ def taken(runs: Sequence[Trace]) -> int:
 
 def saturated(runs: Sequence[Trace]) -> bool:
     """Whether a higher rate would show nothing more; also where these runs show nothing at all."""
-    if _unseen(runs):
+    if unseen(runs):
         return True
     return float(np.median([waiting(run) for run in runs])) >= SATURATED / (1 - SATURATED)
 
@@ -46,9 +46,9 @@ def saturated(runs: Sequence[Trace]) -> bool:
 def carries_enough(rates: Rates, wait_share: float) -> LoadedPath:
     """The rate at which waiting for input reaches `wait_share` of the step is certainly no less than what the training takes."""
     lowest = rates[min(rates)]  # what the training itself takes
-    if reason := _unseen(lowest):
+    if reason := unseen(lowest):
         return LoadedPath(NAME, None, reason)
-    usable = {taken(runs): runs for runs in rates.values() if not _unseen(runs)}
+    usable = {taken(runs): runs for runs in rates.values() if not unseen(runs)}
     knees = [knee({times: waiting(runs[repeat]) for times, runs in usable.items()}, wait_share) for repeat in range(_repeats(usable))]
     found = median_interval(knees)
     holds = found.holds(1.0, "at_least")
@@ -100,7 +100,7 @@ def _repeats(usable: Rates) -> int:
     return min(len(runs) for runs in usable.values())
 
 
-def _unseen(runs: Sequence[Trace]) -> str:
+def unseen(runs: Sequence[Trace]) -> str:
     """Why these runs show no input path, or ""."""
     if reason := unusable(runs, "step_ms", "data_wait_ms") or next(filter(None, map(too_short, runs)), ""):
         return reason

@@ -10,7 +10,7 @@ from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.efficiency.scaling import Room
 from suite.recovery.lost_rank import killed_between_checkpoints
-from suite.release.input_load import Rates, carries_enough, saturated
+from suite.release.input_load import Rates, carries_enough, saturated, unseen
 from suite.release.outages import Outage, says_that_it_is_gone, survives
 from suite.release.paths import LoadedPath, all_hold
 from suite.release.restore_load import not_cold, restores_in_time
@@ -21,6 +21,7 @@ READ_S = 0.25  # what reading one checkpoint once takes from the slow store: eno
 RATES = (1, 8, 64)
 LAST_STEP = 5  # a quarter is left out as warm-up, four are needed
 DELAY_MS = 120.0
+STALL_S = 10.0
 JUST_BEGIN = Fault("draw_batches", times=1, last=1)  # a restore is over with the first step; a job without a DataLoader goes on to its end
 
 
@@ -130,21 +131,16 @@ def _planted(audit: Audit, kind: str) -> bool:
 def rates(audit: Audit) -> Rates:
     """Rising rates until the input path is saturated."""
     found: dict[int, list[Trace]] = {}
+    planted = _planted(audit, "sleep")
     for times in RATES:
-        draw, repeats = Fault("draw_batches", times=times, last=LAST_STEP), FEW_REPEATS if _planted(audit, "sleep") else REPEATS
-        steps = LAST_STEP * times
-        found[times] = [
-            audit.run(
-                world_size=audit.world_size,
-                level="timing",
-                steps=steps,
-                faults=(draw,),
-                timed=True,
-                repeat=repeat,
-                planted=_planted(audit, "sleep"),
-            )
-            for repeat in range(repeats)
-        ]
+        run = partial(
+            audit.run, world_size=audit.world_size, level="timing", steps=LAST_STEP * times, timed=True, planted=planted, stall_s=STALL_S
+        )
+        draw, found[times] = Fault("draw_batches", times=times, last=LAST_STEP), []
+        for repeat in range(FEW_REPEATS if planted else REPEATS):
+            found[times].append(run(faults=(draw,), repeat=repeat))
+            if unseen(found[times]):  # such as a job that counts its batches and never gets on: once is enough
+                break
         if saturated(found[times]):
             break
     return found
