@@ -134,7 +134,7 @@ def _critical_kinds_without_proof(judged: Sequence[Ruling], policy: Policy) -> I
 
 def _unfounded(evidence: Evidence, judged: Sequence[Ruling]) -> Iterator[str]:
     for ruling in judged:
-        for record in (ruling.as_is, ruling.twin):
+        for record in (ruling.as_is, *ruling.twins):
             missing = [run for run in record.runs if run not in evidence.runs] if record else []
             if record and missing:
                 yield f"{record.id} [{record.backend}-{record.part}] rests on run {missing[0]}, which is not stored."
