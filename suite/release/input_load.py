@@ -18,7 +18,7 @@ from suite.equivalence.usable import unusable
 from suite.release.paths import LoadedPath
 
 NAME = "the input path"
-SATURATED = 0.5  # share of a step that is spent waiting for input: from there on a higher demand brings nothing
+SATURATED = 0.3  # share of a step that is spent waiting for input: what is carried then is set by the input path, not by the training
 Rates = Mapping[int, Sequence[Trace]]
 """Batches taken for each that is trained on -> repeats."""
 
