@@ -1,7 +1,7 @@
 """Judge of one path under load: the input path at rising rates, and where it saturates against what the training takes.
 
 Load generators for input (PyTorch's own dataloader benchmarks, tf.data's) drain the loader alone, on idle cores, and give a rate that training never
-gets. Here the job itself trains while its loader is asked for 1, 8, 64 batches for each that is trained on: the ranks, the cores and the caches are
+gets. Here the job itself trains while its loader is asked for 1, 8, 64, 512 batches for each that is trained on: the ranks, the cores and the caches are
 those of the training, and the rate at which waiting begins is read in multiples of what the training takes.
 """
 
@@ -18,7 +18,7 @@ from suite.equivalence.usable import unusable
 from suite.release.paths import LoadedPath
 
 NAME = "the input path"
-SATURATED = 0.5  # share of a step that is spent waiting for input: from there on a higher demand brings nothing
+SATURATED = 0.3  # share of a step that is spent waiting for input: what is carried then is set by the input path, not by the training
 Rates = Mapping[int, Sequence[Trace]]
 """Batches taken for each that is trained on -> repeats."""
 

@@ -18,7 +18,7 @@ from suite.release.restore_load import not_cold, restores_in_time
 REPEATS = 4  # their range holds the median in seven cases of eight; what is judged has a wide margin or none
 FEW_REPEATS = 2
 READ_S = 0.25  # what reading one checkpoint once takes from the slow store: enough to stand out, little enough to wait for
-RATES = (1, 8, 64)
+RATES = (1, 8, 64, 512)
 LAST_STEP = 5  # a quarter is left out as warm-up, four are needed
 DELAY_MS = 120.0
 STALL_S = 10.0
