@@ -39,7 +39,9 @@ class Stopwatch:
 
 def pytest_on(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "bench", *words]
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # not the worker of the session around it
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }  # not the worker of the session around it
     return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, timeout=300, check=False)
 
 
