@@ -63,37 +63,36 @@ def read(path: Path, expected: Mapping[str, Any], into: Any = None) -> Any:
     A tensor of `into` at the same place in the tree, of the same shape and dtype on the CPU, is read into and stands in the result; after an error it
     holds anything.
     """
-    with _opened(path, expected) as descriptor:
+    with _opened(path, expected) as file:
         skeleton = bytearray(expected["bytes"] - expected["skeleton_at"])
-        _fill(descriptor, [memoryview(skeleton)], expected["skeleton_at"])
+        file.seek(expected["skeleton_at"])
+        _fill(file, [memoryview(skeleton)])
         _verify([memoryview(skeleton)], (expected["skeleton_at"], expected["bytes"], expected["pieces"][-1][1]))
         wanted: list[tuple[int, torch.Tensor]] = []
         tree = _put_together(torch.load(io.BytesIO(skeleton), map_location="cpu", weights_only=True), into, wanted)
-        _read_pieces(descriptor, expected, wanted)
+        file.seek(0)
+        _read_pieces(file, expected, wanted)
         return tree
 
 
 def verify(path: Path, expected: Mapping[str, Any]) -> None:
     """Read the file and throw it away. Raises OSError, DamagedFile."""
-    with _opened(path, expected) as descriptor:
-        _read_pieces(descriptor, expected, [])
+    with _opened(path, expected) as file:
+        _read_pieces(file, expected, [])
 
 
 @contextlib.contextmanager
-def _opened(path: Path, expected: Mapping[str, Any]) -> Iterator[int]:
-    """A descriptor of the file, which has the right size."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        size = os.fstat(descriptor).st_size
+def _opened(path: Path, expected: Mapping[str, Any]) -> Iterator[io.FileIO]:
+    """The file, which has the right size, to be read from its beginning on."""
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
         if size != expected["bytes"] or sum(length for length, _ in expected["pieces"]) != size:
             raise DamagedFile(f"has {size} bytes, not the {expected['bytes']} of its manifest")
-        os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_SEQUENTIAL)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        os.posix_fadvise(file.fileno(), 0, size, os.POSIX_FADV_SEQUENTIAL)
+        yield file
 
 
-def _read_pieces(descriptor: int, expected: Mapping[str, Any], wanted: Sequence[tuple[int, torch.Tensor]]) -> None:
+def _read_pieces(file: io.FileIO, expected: Mapping[str, Any], wanted: Sequence[tuple[int, torch.Tensor]]) -> None:
     """Read every piece in order (the kernel reads ahead of one reader, not of several) and verify it on another thread.
 
     The bytes go into the tensors (with their offsets, ascending) where one of them is to have them.
@@ -102,7 +101,7 @@ def _read_pieces(descriptor: int, expected: Mapping[str, Any], wanted: Sequence[
     with ThreadPoolExecutor(1) as hasher:
         for length, crc in expected["pieces"]:
             buffers = list(_buffers(at, at + length, wanted, starts))
-            _fill(descriptor, buffers, at)
+            _fill(file, buffers)
             checks.append(hasher.submit(_verify, buffers, (at, at + length, crc)))
             at += length
         for check in checks:
@@ -127,14 +126,14 @@ def _buffers(start: int, end: int, wanted: Sequence[tuple[int, torch.Tensor]], s
         index += 1
 
 
-def _fill(descriptor: int, buffers: Sequence[memoryview], at: int) -> None:
+def _fill(file: io.FileIO, buffers: Sequence[memoryview]) -> None:
     for buffer in buffers:
         filled = 0
         while filled < len(buffer):
-            got = os.preadv(descriptor, [buffer[filled:]], at)
+            got = file.readinto(buffer[filled:])
             if not got:
-                raise DamagedFile(f"ends at byte {at}")
-            filled, at = filled + got, at + got
+                raise DamagedFile(f"ends at byte {file.tell()}")
+            filled += got
 
 
 def _verify(buffers: Sequence[memoryview], place: tuple[int, int, int]) -> None:

@@ -33,6 +33,10 @@ ONE_OF_EACH = (
     Fault("store_full", step=8),
     Fault("store_read_only", step=8),
     Fault("checkpoint_flip"),
+    Fault("full_store"),
+    Fault("missing_store", from_save=1),
+    Fault("slow_store", bytes_per_s=1000),
+    Fault("draw_batches", times=8, last=4),
     Fault("input_truncated", name="events", keep=0.5),
 )
 
