@@ -216,7 +216,7 @@ def _pieces(tensors: list[tuple[int, torch.Tensor]], skeleton: memoryview) -> It
 
 
 def _view(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy().data) if tensor.numel() else memoryview(b"")
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:

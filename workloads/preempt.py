@@ -11,11 +11,12 @@ import signal
 import types
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 KEY = "stop_after_step"
 
 
-def group_store() -> dist.Store | None:
+def group_store() -> Store | None:
     """The store by which the ranks found each other, None without a process group. torch has no public way to it."""
     return dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
 
@@ -23,7 +24,7 @@ def group_store() -> dist.Store | None:
 class StopRequest:
     """Whether and after which step to stop. `store` is that of the process group, None in a world of one."""
 
-    def __init__(self, store: dist.Store | None) -> None:
+    def __init__(self, store: Store | None) -> None:
         self.store = store
         self.asked = False
         self.last_step: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.recovery.cases import Case, all_come_back
@@ -34,8 +36,8 @@ def never_loaded_silently(control: Trace, intact: Trace, damaged: dict[str, Trac
     return Finding(found.accepted, found.value, found.unit, found.bound, explanation=said, samples=found.samples, details=found.details)
 
 
-def _report(trace: Trace) -> dict[str, object] | dict[str, list[str]]:
-    found: dict[str, list[str]] = trace.spec.get("damage_report") or {}
+def _report(trace: Trace) -> dict[str, Any]:
+    found: dict[str, Any] = trace.spec.get("damage_report") or {}
     return found
 
 

@@ -15,7 +15,7 @@ Outcome = Literal[
     "resumed_newest", "resumed_previous", "loud_failure", "silent_divergence", "fresh_start", "torn", "exit_0_without_resuming", "hang",
     "not_seen",
 ]  # fmt: skip
-GOOD = ("resumed_newest", "resumed_previous")
+GOOD: tuple[Outcome, ...] = ("resumed_newest", "resumed_previous")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def changes_nothing(control: Trace, without: Trace | None) -> Finding:
         return Finding(
             None, explanation="no save was seen between two steps of the run: check [checkpoint] every and directory in job.toml"
         )
-    before = {(row["rank"], row["step"]): row for row in control.steps.to_dict("records")}
+    before: dict[tuple[int, int], Mapping[Any, Any]] = {(row["rank"], row["step"]): row for row in control.steps.to_dict("records")}
     draws = _draws_between_steps(control, before, saved)
     compared = [part for part in PARTS if part != "rng" or not draws]
     for row in sorted(around, key=lambda one: (one["step"], one["rank"])):
@@ -140,7 +140,7 @@ def _saved(trace: Trace) -> dict[int, set[int]]:
     return dict.fromkeys(trace.ranks, steps)
 
 
-def _draws_between_steps(control: Trace, before: Mapping[tuple[int, int], Mapping[str, Any]], saved: Mapping[int, set[int]]) -> bool:
+def _draws_between_steps(control: Trace, before: Mapping[tuple[int, int], Mapping[Any, Any]], saved: Mapping[int, set[int]]) -> bool:
     for (rank, step), row in before.items():
         earlier, begin = before.get((rank, step - 1)), row["begin"]
         if earlier and isinstance(begin, Mapping) and step - 1 not in saved[rank] and begin.get("rng") != earlier.get("rng"):

@@ -8,7 +8,7 @@ from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.recovery.cases import Case, all_come_back, unproven_kill
 from suite.recovery.kills import cadence, control_run, killed_after, resumed_from, saved_steps, steps_of
-from suite.recovery.returns import GOOD
+from suite.recovery.returns import GOOD, Outcome
 from suite.recovery.saving import background_writers, changes_nothing, save_share, sleep_to_exceed
 
 REPEATS = 3
@@ -63,7 +63,7 @@ def test_async_save(audit: Audit) -> None:
     ]
     if audit.twin is None:
         last = steps_of(audit) // cadence(audit) * cadence(audit)
-        allowed = (*GOOD, "exit_0_without_resuming") if last == steps_of(audit) else GOOD
+        allowed: tuple[Outcome, ...] = (*GOOD, "exit_0_without_resuming") if last == steps_of(audit) else GOOD
         cases.append(
             Case("the last checkpoint of a finished run", resumed_from(audit, control, planted=False), last, least=last, allowed=allowed)
         )

@@ -97,7 +97,7 @@ def test_steps_beyond_the_last_and_steps_that_are_missing_are_named() -> None:
 )
 def test_state_beside_the_model_is_compared_where_there_is_any(part: str, value: Any, words: str) -> None:
     """A loss scaler or averaged weights that differ are named; a job that has none is not held to them."""
-    has = {} if value is None else {"scales": [[65536.0, 3.0]], "copy_digest": "a" * 16}
+    has: dict[str, Any] = {} if value is None else {"scales": [[65536.0, 3.0]], "copy_digest": "a" * 16}
 
     def spoil(record: Record) -> Record:
         return {**record, **has, part: value} if record["kind"] == "step" else record

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from workloads.preempt import StopRequest
 
@@ -21,7 +21,7 @@ def handler_as_before() -> Iterator[None]:
 
 def stops(asked: int | None, *, lag: int, ranks: int = 3) -> list[int]:
     """The step after which each rank stops, where rank 1 is asked in step `asked` and every other one is `lag` steps (0 or 1) ahead when it looks."""
-    store = dist.HashStore()
+    store = HashStore()
     requests = [StopRequest(store) for _ in range(ranks)]
     stopped: dict[int, int] = {}
     for step in range(1, 12):

@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from workloads import checkpoint
 
@@ -109,10 +110,10 @@ def main(folder: Path, megabytes: int, repeats: int) -> None:
     for step in range(1, repeats + 1):
         turns: list[tuple[str, Callable[[], object]]] = [
             ("save", lambda step=step: checkpoint.save(folder / "ours", step, state, {"rank": dist.get_rank()}, identity={}, keep=1)),  # type: ignore[misc]
-            ("dcp_save", lambda step=step: dcp.save(state, checkpoint_id=folder / f"dcp{step}")),  # type: ignore[misc]
+            ("dcp_save", lambda step=step: dcp_save(state, checkpoint_id=folder / f"dcp{step}")),  # type: ignore[misc]
             ("raw_write", lambda step=step: write_raw(folder / f"raw{step}", content) if leads else None),  # type: ignore[misc]
             ("restore", lambda: restore(folder / "ours", state)),
-            ("dcp_restore", lambda step=step: dcp.load(state, checkpoint_id=folder / f"dcp{step}")),  # type: ignore[misc]
+            ("dcp_restore", lambda step=step: dcp_load(state, checkpoint_id=folder / f"dcp{step}")),  # type: ignore[misc]
             ("raw_read", lambda step=step: read_raw(folder / f"raw{step}", into)),  # type: ignore[misc]
         ]
         turn = step % 3  # a disk that was written to just now is slower: each comes first, second and last equally often
