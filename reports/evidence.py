@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 Part = Literal["as_is", "twin"]
-Outcome = Literal["accepted", "rejected", "undecided", "crashed"]
+Outcome = Literal["accepted", "rejected", "undecided", "absent", "crashed"]
 BUSY_TIMEOUT_S = 60.0  # a writer waits this long for another one; each holds the file for milliseconds
 
 TABLES = """
@@ -297,6 +297,8 @@ def _dump(value: Any) -> str:
 def _outcome(finding: Finding, crashed: bool) -> Outcome:
     if crashed:
         return "crashed"
+    if finding.absent:
+        return "absent"
     return {True: "accepted", False: "rejected", None: "undecided"}[finding.accepted]  # type: ignore[return-value]
 
 

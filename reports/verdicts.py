@@ -7,6 +7,7 @@ never hides a passed one.
     -------------+----------+------------------------------------+---------------------------------------------
     rejected     | any      | any                                | failed
     any          | absent   | any                                | not_applicable
+    absent       | present  | any                                | not_applicable   its trace shows that the job lacks the thing
     no record    | present  | any                                | not_run
     crashed      | present  | any                                | inconclusive
     undecided    | present  | any                                | inconclusive
@@ -93,6 +94,8 @@ def _without_waiver(entry: Entry, as_is: Record | None, twin: Record | None, cap
             return "not_applicable", f"The job declares, for {name}: {capabilities[name]}"
     if as_is is None:
         return "not_run", "The catalogue names it, but there is no record of it."
+    if as_is.outcome == "absent":
+        return "not_applicable", as_is.finding.explanation
     if as_is.outcome != "accepted":
         return "inconclusive", as_is.finding.explanation
     return _of_twin(entry, as_is, twin)
@@ -103,7 +106,7 @@ def _of_twin(entry: Entry, as_is: Record, twin: Record | None) -> tuple[Verdict,
     words = entry.twin.get("words") or "the planted fault"
     if twin is None:
         return "inconclusive", f"Its twin ({words}) has no record, so the check was not shown able to fail."
-    if twin.outcome in ("crashed", "undecided"):
+    if twin.outcome in ("crashed", "undecided", "absent"):
         return "inconclusive", f"Its twin ({words}) could not be judged: {twin.finding.explanation}"
     if twin.outcome == "accepted":
         return "inconclusive", f"The check did not notice its twin ({words}), so its acceptance proves nothing."
