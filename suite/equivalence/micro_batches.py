@@ -14,7 +14,7 @@ from reports.evidence import Finding
 from suite.equivalence.cause import fit
 from suite.equivalence.gradient import deviation, noise_of
 from suite.equivalence.usable import absent, named, undecided, unusable
-from suite.equivalence.weights import Part, Weighing, by_ratio, by_weight, parts, total_weight, weighed_steps
+from suite.equivalence.weights import Part, Weighing, by_ratio, by_weight, is_ambiguous, parts, total_weight, weighed_steps
 
 OPTION = 'name the option under [job] as accumulate = "--accumulate {micro_batches}"'
 
@@ -55,14 +55,14 @@ def micro_batches_weigh_alike(traces: Sequence[Trace]) -> Finding:
             for rank in sorted({part.rank for part in found}):
                 own = [part for part in found if part.rank == rank]
                 weighing = by_weight(own)
-                if weighing is None:
+                if weighing is None or is_ambiguous(own):
                     continue
                 compared, tolerance, largest = compared + 1, max(tolerance, weighing.tolerance), max(largest, weighing.largest)
                 if said := _uneven(step, own, weighing) or _not_divided(own, len(own)):
                     value = max(weighing.largest, abs((total_weight(own) or 1.0) - 1.0))
                     return Finding(False, value, "of a label's weight", weighing.tolerance, "at_most", f"{named(trace)}: {said}", samples=compared)
     if not compared:
-        return undecided(f"{most} micro-batches make a step, but what their labels weigh cannot be read off this loss: {OPTION}")
+        return undecided(f"{most} micro-batches make a step, but what their labels weigh cannot be read off this loss, or fits a mean over samples as well: {OPTION}")
     text = f"a label weighs the same in each of up to {most} micro-batches of a step ({compared} steps of ranks)"
     return Finding(True, largest, "of a label's weight", tolerance, "at_most", text, samples=compared, power=f"a micro-batch that weighs {tolerance:.1g} more")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.usable import named, rounding, undecided, unusable
-from suite.equivalence.weights import Part, Weighing, by_ratio, by_weight, parts, total_weight, weighed_steps
+from suite.equivalence.weights import LAWS, Part, Weighing, by_ratio, by_weight, laws_within, parts, total_weight, weighed_steps
 
 WAY_OUT = "return the logits from the outermost module, so that the gradient at them is seen"
 
@@ -26,10 +26,11 @@ def labels_weigh_alike(alone: Trace, together: Sequence[Trace]) -> Finding:
         return undecided(f"{_unseen(alone, *together)}; {WAY_OUT}")
     largest, weighings, uneven = 0.0, 0, False
     tolerance, law = rounding("float64"), ""
+    laws = next((found for step in weighed_steps(alone) if (found := laws_within(parts(alone, step)))), LAWS)
     for trace in together:
         for step in weighed_steps(trace):
             found = [part for part in parts(trace, step) if part.labels]
-            weighing = by_weight(found) or by_ratio(parts(alone, step), found)
+            weighing = by_weight(found, laws) or by_ratio(parts(alone, step), found)
             if weighing is None or len({rank for rank, _ in weighing.relative}) < 2:
                 continue
             if weighing.spread > weighing.tolerance:

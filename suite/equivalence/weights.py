@@ -15,6 +15,7 @@ import numpy as np
 from fixtures.trace import Trace
 from suite.equivalence.usable import rounding
 
+LAWS = ("label", "sample")
 SURE = 1e-3  # of the largest gradient: a sample below it is nearly fitted, and its ratio is made of rounding
 
 
@@ -80,18 +81,27 @@ def weighed_steps(trace: Trace) -> list[int]:
     return [int(str(step)) for step, ranks in seen.items() if ranks == len(trace.ranks)]
 
 
-def by_weight(found: Sequence[Part]) -> Weighing | None:
-    """The parts compared by what a label weighs in each; None where the form of the loss is not known in all, or no law fits within the parts.
-
-    Two laws are tried: every label weighs alike (a mean over labels), or every sample does (a mean over samples of each one's mean). Where a sample
-    has one label, they are one.
+def laws_within(found: Sequence[Part]) -> tuple[str, ...]:
+    """The laws of normalisation that fit within each part: every label weighs alike (a mean over labels), or every sample does (a mean over samples of
+    each one's mean). Both where the samples of a part have equally many labels, none where the form of the loss is not known.
     """
     if not found or any(part.form is None or len(part.low) != len(part.samples) for part in found):
-        return None
+        return ()
     tolerance = max(rounding(part.dtype) for part in found)
-    tried = [_weighing(found, law, tolerance) for law in ("label", "sample")]
-    inside = [one for one in tried if one is not None and one.spread <= tolerance]
-    return min(inside, key=lambda one: one.largest, default=None)
+    return tuple(law for law in LAWS if (tried := _weighing(found, law, tolerance)) is not None and tried.spread <= tolerance)
+
+
+def by_weight(found: Sequence[Part], laws: Sequence[str] = LAWS) -> Weighing | None:
+    """The parts compared by what a label weighs in each, by the law among `laws` that brings them nearest; None where none fits within the parts."""
+    tolerance = max((rounding(part.dtype) for part in found), default=0.0)
+    tried = [_weighing(found, law, tolerance) for law in laws_within(found) if law in laws]
+    return min((one for one in tried if one is not None), key=lambda one: one.largest, default=None)
+
+
+def is_ambiguous(found: Sequence[Part]) -> bool:
+    """Whether one law says that the parts weigh alike and the other that they do not, with nothing within the parts to tell which one the job means."""
+    weighings = [weighing for law in laws_within(found) if (weighing := by_weight(found, (law,))) is not None]
+    return len({weighing.largest <= weighing.tolerance for weighing in weighings}) > 1
 
 
 def _weighing(found: Sequence[Part], law: str, tolerance: float) -> Weighing | None:
