@@ -37,6 +37,10 @@ ONE_OF_EACH = (
     Fault("clip_by_part", rank=1),
     Fault("coarse_reduce", dtype="bfloat16"),
     Fault("pad_evaluation", rank=1),
+    Fault("full_store"),
+    Fault("missing_store", from_save=1),
+    Fault("slow_store", bytes_per_s=1000),
+    Fault("draw_batches", times=8, last=4),
     Fault("input_truncated", name="events", keep=0.5),
 )
 
