@@ -41,7 +41,9 @@ def batch_leaves_the_scale(pairs: Sequence[tuple[Trace, Trace]]) -> Finding:
         tolerance = max(rounding(part.dtype) for part in before)
         spread = max(abs(ratio / middle - 1.0) for ratio in ratios)
         if spread > max(tolerance, abs(growth[0] / growth[1] - 1.0)):
-            return undecided(f"{named(usual)}: samples change unequally with the batch, by {spread:.2g}: the model's output depends on the batch (BatchNorm)")
+            return undecided(
+                f"{named(usual)}: samples change unequally with the batch, by {spread:.2g}: the model's output depends on the batch (BatchNorm)"
+            )
         off = min(abs(middle * one - 1.0) for one in growth)
         if off > tolerance:
             return _rejected(usual, middle, growth[0], off, tolerance, compared)
@@ -49,12 +51,25 @@ def batch_leaves_the_scale(pairs: Sequence[tuple[Trace, Trace]]) -> Finding:
     if worst is None:
         return undecided("no run was made with another batch")
     text = f"with a larger batch every sample weighs less in proportion, within {worst[0]:.2g}: the gradient is a mean, at every world size"
-    return Finding(True, worst[0], "of the scale", worst[1], "at_most", text, samples=compared, power=f"a gradient that grows with the batch by {worst[1]:.1g}")
+    return Finding(
+        True,
+        worst[0],
+        "of the scale",
+        worst[1],
+        "at_most",
+        text,
+        samples=compared,
+        power=f"a gradient that grows with the batch by {worst[1]:.1g}",
+    )
 
 
 def _rejected(usual: Trace, middle: float, growth: float, off: float, tolerance: float, compared: int) -> Finding:
     said = f"{named(usual)}: with {growth:.4g} times the batch each sample weighs {middle:.4g} times as much, not {1 / growth:.4g} times"
-    cause = "the loss is summed over its samples, so the gradient grows with the batch" if math.isclose(middle, 1.0, rel_tol=1e-3) else "the scale of the gradient depends on the batch"
+    cause = (
+        "the loss is summed over its samples, so the gradient grows with the batch"
+        if math.isclose(middle, 1.0, rel_tol=1e-3)
+        else "the scale of the gradient depends on the batch"
+    )
     return Finding(False, off, "of the scale", tolerance, "at_most", f"{said}: {cause}", samples=compared)
 
 

@@ -37,7 +37,9 @@ def buffers_agree(together: Sequence[Trace]) -> Finding:
             step, text = said
             return Finding(False, 1, "ranks", 0, "at_most", f"{named(trace)}: {text}", samples=_compared(runs), details={"step": step})
     behind = sum(digests > 1 for trace in runs for digests in trace.steps.groupby("step")["buffer_digest"].nunique())
-    text = f"the {len(runs[0].model()['buffers'])} buffers are equal on every rank whenever a forward begins ({_compared(runs)} comparisons)"
+    text = (
+        f"the {len(runs[0].model()['buffers'])} buffers are equal on every rank whenever a forward begins ({_compared(runs)} comparisons)"
+    )
     if behind:
         text += f"; behind {behind} forwards they differ by that one update, as they do where rank 0's are sent round: send them round again before evaluating"
     return Finding(True, 0, "ranks", 0, "at_most", text, samples=_compared(runs), power="one changed bit in one buffer of one rank")

@@ -17,7 +17,9 @@ from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF
 from suite.equivalence.usable import absent, named, size, undecided, unusable
 
-RANDOM_WALK = 10.0  # standard deviations of a sum of roundings that are taken as a random walk (Higham and Mary 2019): never reached by chance
+RANDOM_WALK = (
+    10.0  # standard deviations of a sum of roundings that are taken as a random walk (Higham and Mary 2019): never reached by chance
+)
 
 
 def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
@@ -30,7 +32,9 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
     if not clips:
         return _no_clipping(alone, steps)
     if all(clip["by"] == "value" for clip in clips):
-        return absent(f"the gradient is clipped element by element ({len(clips)} times), which knows no norm; it is the same on every rank that has the same gradient")
+        return absent(
+            f"the gradient is clipped element by element ({len(clips)} times), which knows no norm; it is the same on every rank that has the same gradient"
+        )
     bound, worst = _bound(alone), 0.0
     for trace in traces:
         for key, rows in trace.steps.groupby("step"):
@@ -42,9 +46,16 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
                     return Finding(False, off, "of the norm", bound, "at_most", text, samples=len(clips), details={"step": int(str(key))})
     if said := _replicas_counted(alone, together):
         return Finding(False, 1.0, "of the norm", bound, "at_most", said, samples=len(clips))
-    active = sum(clip["limit"] is not None and norm > clip["limit"] for trace in traces for clip, norm in zip(trace.steps["clip"], trace.steps["clip_norm"], strict=True) if clip)
+    active = sum(
+        clip["limit"] is not None and norm > clip["limit"]
+        for trace in traces
+        for clip, norm in zip(trace.steps["clip"], trace.steps["clip_norm"], strict=True)
+        if clip
+    )
     text = f"{len(clips)} times the norm was that of the whole gradient, on every rank, and the direction was kept (within {worst:.2g}); it clipped {active} times"
-    return Finding(True, worst, "of the norm", bound, "at_most", text, samples=len(clips), power=f"a norm that is off by {bound:.1g} of itself")
+    return Finding(
+        True, worst, "of the norm", bound, "at_most", text, samples=len(clips), power=f"a norm that is off by {bound:.1g} of itself"
+    )
 
 
 def _no_clipping(alone: Trace, steps: int) -> Finding:
@@ -55,7 +66,9 @@ def _no_clipping(alone: Trace, steps: int) -> Finding:
             f"no torch clipping function was called in {steps} steps, and in the {len(seen)} that were looked at the optimizer got, bit for bit, the gradient that "
             "backward left: nothing is clipped"
         )
-    return undecided("no torch clipping function was called, but something altered the gradient between backward and the optimizer: clipping by hand cannot be told")
+    return undecided(
+        "no torch clipping function was called, but something altered the gradient between backward and the optimizer: clipping by hand cannot be told"
+    )
 
 
 def _scaled(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float, str]:
@@ -79,7 +92,10 @@ def _norms_apart(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float,
     other = min(rank for rank in norms.index if rank != odd) if len(norms) > 1 else odd
     off = abs(norms[odd] / norms[other] - 1.0) if norms[other] else math.inf
     if len(norms) > 1 and off > bound:
-        return off, f"rank {odd} clips by a norm of {norms[odd]:.4g}, rank {other} by {norms[other]:.4g}: a local norm, of its own shard or of its gradient before the reduction"
+        return (
+            off,
+            f"rank {odd} clips by a norm of {norms[odd]:.4g}, rank {other} by {norms[other]:.4g}: a local norm, of its own shard or of its gradient before the reduction",
+        )
     return (0.0 if len(norms) < 2 else off), ""
 
 
@@ -112,7 +128,10 @@ def _turned(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float, str]
         place, value = max(factors.items(), key=lambda item: abs(item[1] - usual))
         off = abs(value - usual) / max(usual, 1e-30)
         if off > bound:
-            return off, f"rank {rank} multiplies {names[place]} by {value:.4g} and most tensors by {usual:.4g}: the direction of the gradient is not kept"
+            return (
+                off,
+                f"rank {rank} multiplies {names[place]} by {value:.4g} and most tensors by {usual:.4g}: the direction of the gradient is not kept",
+            )
         worst = max(worst, off)
     return worst, ""
 
@@ -128,7 +147,10 @@ def _factors(trace: Trace, rank: int, rows: pd.DataFrame, clip: Mapping[str, Any
     return {
         place: clip["applied"][place] / before[place]
         for place in chosen
-        if place < len(clip["applied"]) and clip["applied"][place] is not None and before[place] == before[place] and before[place] > 1e-6 * largest
+        if place < len(clip["applied"])
+        and clip["applied"][place] is not None
+        and before[place] == before[place]
+        and before[place] > 1e-6 * largest
     }
 
 
@@ -142,7 +164,9 @@ def _expected(trace: Trace, rows: pd.DataFrame) -> float | None:
     squares = [_square(trace, step, rank, first.get("tensors")) for rank in rows["rank"].tolist()]
     if layouts == {"replicated"}:
         return math.sqrt(squares[0])
-    if all("Shard" in layout or layout.startswith("S(") for layout in layouts) and not any("R" in layout.replace("Replicate", "R") for layout in layouts):
+    if all("Shard" in layout or layout.startswith("S(") for layout in layouts) and not any(
+        "R" in layout.replace("Replicate", "R") for layout in layouts
+    ):
         return math.sqrt(sum(squares))
     return None
 
@@ -157,7 +181,12 @@ def _replicas_counted(alone: Trace, together: Sequence[Trace]) -> str:
     single = alone.steps.loc[alone.steps["step"] == 1, "clip_norm"].dropna()
     for trace in together:
         norm = trace.steps.loc[trace.steps["step"] == 1, "clip_norm"].dropna()
-        if len(single) and len(norm) and single.iloc[0] > 0 and math.isclose(norm.iloc[0] / single.iloc[0], math.sqrt(size(trace)), rel_tol=1e-3):
+        if (
+            len(single)
+            and len(norm)
+            and single.iloc[0] > 0
+            and math.isclose(norm.iloc[0] / single.iloc[0], math.sqrt(size(trace)), rel_tol=1e-3)
+        ):
             return f"{named(trace)}: the norm of the first step is {norm.iloc[0] / single.iloc[0]:.4g} times one device's = the root of the ranks: replicas are counted as parts"
     return ""
 

@@ -30,14 +30,18 @@ def ranks_draw_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
     where = " and ".join(
         name for name, seen in (("forward", any(map(forward_draws, runs))), ("data loading", any(map(_fetch_draws, runs)))) if seen
     )
-    text = f"no two ranks draw from one state of a generator in {where} ({_forwards(runs)} forwards), and all begin from one device's weights"
+    text = (
+        f"no two ranks draw from one state of a generator in {where} ({_forwards(runs)} forwards), and all begin from one device's weights"
+    )
     return Finding(True, 0, "pairs of ranks", 0, "at_most", text, samples=_forwards(runs), power="one step in which two ranks draw alike")
 
 
 def forward_draws(trace: Trace) -> dict[int, dict[int, str]]:
     """Step -> rank -> the state of torch's generators before the first forward of the step, where that forward drew from them."""
     found: dict[int, dict[int, str]] = {}
-    for step, rank, pair in zip(trace.steps["step"].tolist(), trace.steps["rank"].tolist(), trace.steps["forward_rng"].tolist(), strict=True):
+    for step, rank, pair in zip(
+        trace.steps["step"].tolist(), trace.steps["rank"].tolist(), trace.steps["forward_rng"].tolist(), strict=True
+    ):
         if pair and len(pair) == 2 and pair[0] != pair[1]:
             found.setdefault(step, {})[rank] = pair[0]
     return found
@@ -96,14 +100,20 @@ def _fetch_draws(trace: Trace) -> bool:
 
 def _nothing_drawn(runs: Sequence[Trace]) -> Finding:
     if dropouts := next((trace.model().get("dropouts") for trace in runs if trace.model().get("dropouts")), None):
-        return undecided(f"the model has dropout ({dropouts[0]}), but its forwards moved none of torch's generators: it draws from one that was not watched")
+        return undecided(
+            f"the model has dropout ({dropouts[0]}), but its forwards moved none of torch's generators: it draws from one that was not watched"
+        )
     if not all(pair and len(pair) == 2 for trace in runs for pair in trace.steps["forward_rng"]):
         return undecided("the generators were not watched in every forward")
     fetches = sum(len(records(trace, "fetch")) for trace in runs)
     loaders = [record for trace in runs for record in records(trace, "loader") if record["workers"]]
     if loaders and not fetches:
-        return undecided("the forwards draw no random number, but what the DataLoader's workers draw was not seen: only forked ones can be watched")
-    return absent(f"no random number is drawn: the generators stood still in {_forwards(runs)} forwards and {fetches} fetches, and the model has no dropout")
+        return undecided(
+            "the forwards draw no random number, but what the DataLoader's workers draw was not seen: only forked ones can be watched"
+        )
+    return absent(
+        f"no random number is drawn: the generators stood still in {_forwards(runs)} forwards and {fetches} fetches, and the model has no dropout"
+    )
 
 
 def _forwards(runs: Sequence[Trace]) -> int:

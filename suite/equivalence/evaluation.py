@@ -48,7 +48,10 @@ def metric_is_independent(alone: Trace, permuted: Sequence[Trace], together: Seq
         return _by_rows(alone, together)
     for trace, metrics in zip(together, shown[1:], strict=True):
         if [one.name for one in metrics] != [one.name for one in shown[0]]:
-            return _rejected(f"{named(trace)} prints {len(metrics)} evaluation metrics, one device {len(shown[0])}: {_rows(alone, trace) or 'evaluations differ'}", shown)
+            return _rejected(
+                f"{named(trace)} prints {len(metrics)} evaluation metrics, one device {len(shown[0])}: {_rows(alone, trace) or 'evaluations differ'}",
+                shown,
+            )
     return _by_metric(alone, permuted, together, shown, pattern)
 
 
@@ -89,7 +92,9 @@ def _none(alone: Trace, pattern: str) -> Finding:
     if pattern:
         return undecided(f"[job] metric = {pattern!r} matches nothing that any rank prints: correct it")
     if any("Optimized" in wrapper for wrapper in alone.model().get("wrappers", ())):
-        return undecided(f"the model is compiled, so evaluations would not be seen, and nothing in the output looks like a metric: {WAY_OUT}")
+        return undecided(
+            f"the model is compiled, so evaluations would not be seen, and nothing in the output looks like a metric: {WAY_OUT}"
+        )
     return absent(
         f"no module was called in evaluation mode in {int(alone.steps['step'].max())} steps, up to the end of every rank, and nothing in the output looks like an "
         "evaluation metric"
@@ -99,31 +104,59 @@ def _none(alone: Trace, pattern: str) -> Finding:
 def _by_rows(alone: Trace, together: Sequence[Trace]) -> Finding:
     for trace in together:
         if said := _rows(alone, trace):
-            return Finding(False, 1, "evaluations", 0, "at_most", f"{named(trace)}: {said}; if the metric leaves them out again, {WAY_OUT}", samples=1)
+            return Finding(
+                False, 1, "evaluations", 0, "at_most", f"{named(trace)}: {said}; if the metric leaves them out again, {WAY_OUT}", samples=1
+            )
     return undecided(f"every row is evaluated as on one device, but no metric was seen that could be compared: {WAY_OUT}")
 
 
-def _by_metric(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], shown: Sequence[Sequence[Printed]], pattern: str) -> Finding:
+def _by_metric(
+    alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], shown: Sequence[Sequence[Printed]], pattern: str
+) -> Finding:
     single = shown[0]
     scale = np.maximum(np.abs([one.value for one in single]), np.finfo(np.float64).tiny)
     open_digits = np.asarray([one.half_unit for one in single]) / scale
     floor = UNIT_ROUNDOFF["float32"]  # a metric that another order leaves as it is, to its printed digits, is not free of rounding
-    controls = [np.maximum(_off(single, printed(trace, pattern)), floor) for trace in permuted if len(printed(trace, pattern)) == len(single)]
+    controls = [
+        np.maximum(_off(single, printed(trace, pattern)), floor) for trace in permuted if len(printed(trace, pattern)) == len(single)
+    ]
     if len(controls) < 3 or not all(np.isfinite(control).all() for control in controls):
-        return undecided("the noise of the metric could not be measured: fewer than three one-device runs in other orders print it as a finite number")
+        return undecided(
+            "the noise of the metric could not be measured: fewer than three one-device runs in other orders print it as a finite number"
+        )
     bound = SYSTEMATIC * np.max(controls, axis=0) + 2 * open_digits
     for trace, metrics in zip(together, shown[1:], strict=True):
         off = _off(single, metrics)
         if outside := np.flatnonzero(~(off <= bound)).tolist():
             one, two = single[outside[0]], metrics[outside[0]]
-            why = _rows(alone, trace) or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
+            why = (
+                _rows(alone, trace)
+                or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
+            )
             text = f"{named(trace)}: {two.name} is {two.value:.6g}, one device's {one.value:.6g} (evaluation {outside[0] + 1}): {why}"
-            return Finding(False, float(np.nan_to_num(off[outside[0]], nan=np.inf)), "of the metric", float(bound[outside[0]]), "at_most", text, samples=len(controls))
+            return Finding(
+                False,
+                float(np.nan_to_num(off[outside[0]], nan=np.inf)),
+                "of the metric",
+                float(bound[outside[0]]),
+                "at_most",
+                text,
+                samples=len(controls),
+            )
     largest = max(float(_off(single, metrics).max()) for metrics in shown[1:])
     rows = [said for trace in together if (said := _rows(alone, trace))]
     text = f"{len(single)} evaluation metrics are one device's at every world size, within {largest:.2g}"
     text += f" (although {rows[0]}: the metric leaves them out)" if rows else ""
-    return Finding(True, largest, "of the metric", max(float(bound.max()), largest), "at_most", text, samples=len(controls), power=f"a metric that is off by {float(bound.max()):.1g} of itself")
+    return Finding(
+        True,
+        largest,
+        "of the metric",
+        max(float(bound.max()), largest),
+        "at_most",
+        text,
+        samples=len(controls),
+        power=f"a metric that is off by {float(bound.max()):.1g} of itself",
+    )
 
 
 def _off(single: Sequence[Printed], others: Sequence[Printed]) -> np.ndarray:

@@ -25,7 +25,9 @@ def parts_are_the_whole(alone: Trace, permuted: Sequence[Trace], whole: Trace, s
         return undecided(reason)
     made = [int(trace.steps["micro_batches"].iloc[0]) for trace in (whole, split)]
     if made[0] >= made[1]:
-        return undecided(f"asked for more micro-batches, the job made {made[1]} backwards in a step instead of {made[0]}: correct [job] accumulate")
+        return undecided(
+            f"asked for more micro-batches, the job made {made[1]} backwards in a step instead of {made[0]}: correct [job] accumulate"
+        )
     noise = noise_of(alone, permuted)
     if noise.reason:
         return undecided(noise.reason)
@@ -60,11 +62,24 @@ def micro_batches_weigh_alike(traces: Sequence[Trace]) -> Finding:
                 compared, tolerance, largest = compared + 1, max(tolerance, weighing.tolerance), max(largest, weighing.largest)
                 if said := _uneven(step, own, weighing) or _not_divided(own, len(own)):
                     value = max(weighing.largest, abs((total_weight(own) or 1.0) - 1.0))
-                    return Finding(False, value, "of a label's weight", weighing.tolerance, "at_most", f"{named(trace)}: {said}", samples=compared)
+                    return Finding(
+                        False, value, "of a label's weight", weighing.tolerance, "at_most", f"{named(trace)}: {said}", samples=compared
+                    )
     if not compared:
-        return undecided(f"{most} micro-batches make a step, but what their labels weigh cannot be read off this loss, or fits a mean over samples as well: {OPTION}")
+        return undecided(
+            f"{most} micro-batches make a step, but what their labels weigh cannot be read off this loss, or fits a mean over samples as well: {OPTION}"
+        )
     text = f"a label weighs the same in each of up to {most} micro-batches of a step ({compared} steps of ranks)"
-    return Finding(True, largest, "of a label's weight", tolerance, "at_most", text, samples=compared, power=f"a micro-batch that weighs {tolerance:.1g} more")
+    return Finding(
+        True,
+        largest,
+        "of a label's weight",
+        tolerance,
+        "at_most",
+        text,
+        samples=compared,
+        power=f"a micro-batch that weighs {tolerance:.1g} more",
+    )
 
 
 def _uneven(step: int, own: Sequence[Part], weighing: Weighing) -> str:
@@ -82,13 +97,17 @@ def _not_divided(own: Sequence[Part], count: int) -> str:
     """The means of all micro-batches added up, in words."""
     whole = total_weight(own)
     if count > 1 and whole is not None and math.isclose(whole, count, rel_tol=1e-6):
-        return f"the labels of a step weigh {whole:.4g} together = micro-batches per step: means are added up without dividing by their number"
+        return (
+            f"the labels of a step weigh {whole:.4g} together = micro-batches per step: means are added up without dividing by their number"
+        )
     return ""
 
 
 def _reciprocal(weights: Mapping[int, float], counts: Mapping[int, int]) -> bool:
     first = min(counts)
-    return len(set(counts.values())) > 1 and all(abs(weights[one] * counts[one] / counts[first] - 1.0) < 1e-3 for one in weights if counts.get(one))
+    return len(set(counts.values())) > 1 and all(
+        abs(weights[one] * counts[one] / counts[first] - 1.0) < 1e-3 for one in weights if counts.get(one)
+    )
 
 
 def _why_split(whole: Trace, split: Trace, times: int) -> str:

@@ -54,7 +54,15 @@ def _accepted(alone: Trace, largest: float, tolerance: float, law: str, weighing
     text = f"every {law} weighs the same on every rank, within {largest:.2g}{mean}{counts}"
     power = f"a rank whose {law}s weigh {tolerance:.1g} more"
     return Finding(
-        True, largest, f"of a {law}'s weight", tolerance, "at_most", text, samples=weighings, power=power, details={"law": law, "total_weight": whole}
+        True,
+        largest,
+        f"of a {law}'s weight",
+        tolerance,
+        "at_most",
+        text,
+        samples=weighings,
+        power=power,
+        details={"law": law, "total_weight": whole},
     )
 
 
@@ -92,7 +100,9 @@ def _samples(found: Sequence[Part]) -> dict[int, int]:
 
 
 def _unseen(*traces: Trace) -> str:
-    said = next((trace.not_seen()["row weights"] for trace in traces if "row weights" in trace.not_seen()), "no gradient reached the model's output")
+    said = next(
+        (trace.not_seen()["row weights"] for trace in traces if "row weights" in trace.not_seen()), "no gradient reached the model's output"
+    )
     return f"the weights of the samples were not seen: {said}"
 
 

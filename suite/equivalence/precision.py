@@ -26,7 +26,9 @@ def reductions_keep_precision(alone: Trace, permuted: Sequence[Trace], together:
         return undecided("there is only one rank, nothing is reduced: start with --world-size 2")
     seen = {dtype for trace in runs for dtype in reduced(trace)}
     if not seen:
-        return undecided("no reduction of gradients was seen in the first steps: they are reduced past torch.distributed's operations, or not at all")
+        return undecided(
+            "no reduction of gradients was seen in the first steps: they are reduced past torch.distributed's operations, or not at all"
+        )
     kept = coarsest([str(entry["dtype"]).removeprefix("torch.") for entry in alone.model()["parameters"]])
     coarse = coarsest(seen)
     measured = _measured(alone, permuted, runs)
@@ -60,7 +62,9 @@ def _measured(alone: Trace, permuted: Sequence[Trace], runs: Sequence[Trace]) ->
     return f"{named(trace)}, tensor {name}", value
 
 
-def _judged(alone: Trace, permuted: Sequence[Trace], runs: Sequence[Trace], dtypes: str, measured: tuple[str, float] | None, power: str) -> Finding:
+def _judged(
+    alone: Trace, permuted: Sequence[Trace], runs: Sequence[Trace], dtypes: str, measured: tuple[str, float] | None, power: str
+) -> Finding:
     if measured is None:
         reason = unusable([alone, *permuted, *runs], "gradient")
         return Finding(True, None, "", None, "at_most", f"{dtypes}; their noise could not be measured ({reason})", samples=len(runs))
@@ -70,7 +74,9 @@ def _judged(alone: Trace, permuted: Sequence[Trace], runs: Sequence[Trace], dtyp
     where, value = measured
     floor = sorted(noise.controls)[len(noise.controls) // 2] if noise.controls else noise.bound
     said = f"{dtypes}; as the job computes, the first gradient deviates from one device's by {value:.2g} at most ({where})"
-    said += f" where other orders of the samples on one device do by {floor:.2g} (noise floor) and rounding alone explains {noise.bound:.2g}"
+    said += (
+        f" where other orders of the samples on one device do by {floor:.2g} (noise floor) and rounding alone explains {noise.bound:.2g}"
+    )
     if value > noise.bound:
         said += f": rounding does not{_of_the_size_of(value)}"
     details = {"controls": list(noise.controls), "cap": noise.cap, "noise_floor": floor, "table": table(alone, runs)}

@@ -35,7 +35,9 @@ def rates_follow_samples(alone: Trace, together: Sequence[Trace]) -> Finding:
     values = {rate for ranks in single.values() for row in ranks.values() for rate in row}
     constant = len({row for ranks in single.values() for row in ranks.values()}) == 1
     if constant and not any(trace.steps["schedule"].notna().any() for trace in (alone, *together)):
-        return absent(f"the learning rate is {_said(min(values))} in each of {len(single)} steps at every world size, and no scheduler was created")
+        return absent(
+            f"the learning rate is {_said(min(values))} in each of {len(single)} steps at every world size, and no scheduler was created"
+        )
     text = f"the learning rate is one device's in each of {len(single)} steps at every world size ({min(values):.3g} to {max(values):.3g})"
     return Finding(True, 0, "steps", 0, "at_most", text, samples=len(single), power="one step with another rate")
 

@@ -26,7 +26,9 @@ def run_repeats_itself(first: Trace, second: Trace) -> Finding:
     losses = _losses_apart(first, second)
     if not bits and not losses:
         text = f"{named(first)}: the repeat is the same bit for bit, in all parameters behind each of {steps} steps"
-        return Finding(True, 0, "of the loss", 0, "at_most", text, samples=steps, power="one bit of one parameter", details={"bitwise": True})
+        return Finding(
+            True, 0, "of the loss", 0, "at_most", text, samples=steps, power="one bit of one parameter", details={"bitwise": True}
+        )
     step, value, words = losses or (bits, 0.0, "")
     bound = rounding("float32")
     if value > bound:

@@ -38,9 +38,14 @@ def _apart(trace: Trace) -> tuple[int, str] | None:
         skipped = by_rank["skipped"]
         if skipped.any() and not skipped.all():
             skips, takes = skipped.index[skipped][0], skipped.index[~skipped][0]
-            return step, f"rank {skips} skips step {step} and rank {takes} takes it: the overflow that one rank found is not shared with the others"
+            return (
+                step,
+                f"rank {skips} skips step {step} and rank {takes} takes it: the overflow that one rank found is not shared with the others",
+            )
         scales = by_rank["loss_scale"]
-        other = next((rank for rank in scales.index if scales[rank] != scales.iloc[0] and not (scales.isna()[rank] and scales.isna().iloc[0])), None)
+        other = next(
+            (rank for rank in scales.index if scales[rank] != scales.iloc[0] and not (scales.isna()[rank] and scales.isna().iloc[0])), None
+        )
         if other is not None:
             return step, f"rank {other} scales its loss by {scales[other]:g} in step {step}, rank {scales.index[0]} by {scales.iloc[0]:g}"
     return None

@@ -27,7 +27,9 @@ _OUTPUT = "The loss is computed from what the outermost module returns, one row 
     because=r"rank 1's (labels|samples) weigh 1\.5 times rank 0's",
     threshold="half of the digits of the numbers that are computed in",
     assumptions=(_EXACT, _OUTPUT),
-    limitations=("Unequal counts show only in steps that have them; where all ranks have as many, a mean over each rank's own is the same.",),
+    limitations=(
+        "Unequal counts show only in steps that have them; where all ranks have as many, a mean over each rank's own is the same.",
+    ),
     overturned_by="A step in which the gradient, computed on one device from the same samples, weighs a rank's samples otherwise.",
 )
 def test_normalisation(audit: Audit) -> None:

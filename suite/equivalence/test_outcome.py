@@ -55,7 +55,9 @@ def test_evaluation(audit: Audit) -> None:
         alone, permuted = start(world_size=1, planted=False), [start(world_size=1, permute=seed, planted=False) for seed in range(1, 6)]
     plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
     absent = metric_is_independent(alone, permuted, plain, pattern).absent
-    audit.judge(metric_is_independent, alone, permuted, plain if absent or not audit.twin else [start(world_size=audit.world_size)], pattern)
+    audit.judge(
+        metric_is_independent, alone, permuted, plain if absent or not audit.twin else [start(world_size=audit.world_size)], pattern
+    )
 
 
 @criterion(

@@ -71,7 +71,9 @@ def test_scaler_agrees(audit: Audit) -> None:
     because=r"draw the same random numbers",
     threshold="0 pairs of ranks that draw from one state of a generator in one step",
     assumptions=("Two equal states of a generator that is drawn from give equal draws.",),
-    limitations=("Generators on the CPU and the current device are watched, in forwards and fetches; iterable data sets may shuffle alike by design.",),
+    limitations=(
+        "Generators on the CPU and the current device are watched, in forwards and fetches; iterable data sets may shuffle alike by design.",
+    ),
     overturned_by="Two ranks with the same dropout mask or augmentation in one step, or with other initial weights.",
 )
 def test_randomness(audit: Audit) -> None:

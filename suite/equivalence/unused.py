@@ -36,7 +36,9 @@ def every_parameter_is_trained(traces: Sequence[Trace]) -> Finding:
         said = f"{_shown(names)} never {_get(names)} a gradient in {_steps(traces)} steps at any world size: {_take(names)} no part in the loss; freeze or remove"
         return _rejected(f"{said} {'it' if len(names) == 1 else 'them'}", traces)
     text = f"all {len(trained(traces[0]))} trained parameters get a gradient on every rank ({', '.join(named(trace) for trace in traces)})"
-    return Finding(True, 0, "parameters", 0, "at_most", text, samples=_steps(traces), power="one parameter without a gradient on one rank in one step")
+    return Finding(
+        True, 0, "parameters", 0, "at_most", text, samples=_steps(traces), power="one parameter without a gradient on one rank in one step"
+    )
 
 
 def trained(trace: Trace) -> list[str]:
@@ -55,7 +57,9 @@ def _on_some_ranks(trace: Trace) -> str:
     """The first parameter and step in which some ranks have a gradient and others none, in words."""
     if size(trace) == 1:
         return ""
-    table = _of_made_steps(trace).pivot_table(index=["step", "name"], columns="rank", values="norm", aggfunc=lambda norms: norms.notna().all(), dropna=False)
+    table = _of_made_steps(trace).pivot_table(
+        index=["step", "name"], columns="rank", values="norm", aggfunc=lambda norms: norms.notna().all(), dropna=False
+    )
     table = table.loc[table.index.get_level_values("name").isin(trained(trace))].fillna(False).astype(bool)
     mixed = table.loc[table.any(axis=1) & ~table.all(axis=1)]
     if mixed.empty:

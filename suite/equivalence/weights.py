@@ -63,7 +63,9 @@ def parts(trace: Trace, step: int) -> list[Part]:
     rows = trace.steps.loc[trace.steps["step"] == step].sort_values("rank")
     found: list[Part] = []
     for rank, weights in zip(rows["rank"].tolist(), rows["weights"].tolist(), strict=True):
-        own = trace.samples.loc[(trace.samples["step"] == step) & (trace.samples["rank"] == rank)].sort_values("position")["sample"].tolist()
+        own = (
+            trace.samples.loc[(trace.samples["step"] == step) & (trace.samples["rank"] == rank)].sort_values("position")["sample"].tolist()
+        )
         for record in sorted(weights or (), key=lambda one: int(one["forward"])):
             samples = own[record["first"] : record["first"] + record["rows"]]
             found.append(
@@ -147,7 +149,9 @@ def ratios_to(reference: Iterable[Part], found: Iterable[Part]) -> dict[tuple[in
         for sample, norm in zip(part.samples, part.norms, strict=False):
             norms.setdefault(sample, set()).add(norm)
     largest = max((norm for values in norms.values() for norm in values), default=0.0)
-    known = {sample: max(values) for sample, values in norms.items() if max(values) > SURE * largest and max(values) <= min(values) * (1 + 1e-6)}
+    known = {
+        sample: max(values) for sample, values in norms.items() if max(values) > SURE * largest and max(values) <= min(values) * (1 + 1e-6)
+    }
     ratios: dict[tuple[int, int], list[float]] = {}
     for part in found:
         for sample, norm in zip(part.samples, part.norms, strict=False):

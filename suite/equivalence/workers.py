@@ -50,7 +50,9 @@ def by_iterator(trace: Trace) -> dict[tuple[int, int], Fetches]:
     for record in records(trace, "fetch"):
         if record["worker"] is not None and record.get("training", True):
             found[record["rank"], record["iterator"]][record["worker"]].append(record)
-    return {place: {worker: sorted(one, key=lambda fetch: int(fetch["n"])) for worker, one in found[place].items()} for place in sorted(found)}
+    return {
+        place: {worker: sorted(one, key=lambda fetch: int(fetch["n"])) for worker, one in found[place].items()} for place in sorted(found)
+    }
 
 
 def repeated_samples(fetches: Fetches) -> str:
@@ -92,7 +94,9 @@ def _repeated_epochs(trace: Trace) -> str:
             first, second = every[rank, iterator][worker], every[rank, later][worker]
             for name in sorted(drawn(first) & drawn(second)):
                 if first[0]["before"][name] == second[0]["before"][name]:
-                    return f"rank {rank}: worker {worker} draws in iterator {later} what it drew in iterator {iterator}, from {_where(name)}"
+                    return (
+                        f"rank {rank}: worker {worker} draws in iterator {later} what it drew in iterator {iterator}, from {_where(name)}"
+                    )
     return ""
 
 
@@ -105,7 +109,11 @@ def _where(name: str) -> str:
 def _none(loaders: int, most: int) -> str:
     if not loaders:
         return "no torch DataLoader was iterated in any run, so there are no workers of one"
-    return f"each of {loaders} DataLoader iterators loads in the training process" if not most else f"no DataLoader has more than {most} worker"
+    return (
+        f"each of {loaders} DataLoader iterators loads in the training process"
+        if not most
+        else f"no DataLoader has more than {most} worker"
+    )
 
 
 def _rejected(text: str, compared: int) -> Finding:

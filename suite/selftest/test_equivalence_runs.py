@@ -117,8 +117,21 @@ MATRIX = [
     for norm in ("none", "batch", "sync")
 ]
 EVERY = (
-    *(samples.test_data_coverage, samples.test_data_order, samples.test_shuffle_changes, computation.test_gradient, computation.test_loss_trajectory),
-    *(state.test_buffers_agree, state.test_unused_parameters, state.test_randomness, scale.test_normalisation, scale.test_clipping, scale.test_reduce_precision),
+    *(
+        samples.test_data_coverage,
+        samples.test_data_order,
+        samples.test_shuffle_changes,
+        computation.test_gradient,
+        computation.test_loss_trajectory,
+    ),
+    *(
+        state.test_buffers_agree,
+        state.test_unused_parameters,
+        state.test_randomness,
+        scale.test_normalisation,
+        scale.test_clipping,
+        scale.test_reduce_precision,
+    ),
     *(outcome.test_schedule, computation.test_ranks_agree, scale.test_accumulation),
 )
 PER_RANK_STATISTICS = "batch statistics of a rank's own share are another model at every world size: rejected by design"

@@ -61,7 +61,7 @@ def test_a_fault_survives_json(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'copy_rename', 'damage_batch'"),
+        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'clip_by_part', 'coarse_reduce'"),
         ({"kind": "sleep", "ms": 5}, "needs 'where'"),
         ({"kind": "sleep", "ms": 5, "where": "nowhere"}, "where='nowhere'; use one of 'backward'"),
         ({"kind": "sleep", "ms": "5", "where": "data"}, "ms='5'; give a number"),

@@ -37,7 +37,8 @@ def rejected(finding: Finding, words: str) -> None:
 
 
 def undecided(finding: Finding, words: str) -> None:
-    assert finding.accepted is None and not finding.absent, finding.explanation
+    assert finding.accepted is None, finding.explanation
+    assert not finding.absent
     assert words in finding.explanation
 
 
@@ -46,7 +47,9 @@ def slope(rank: int, row: int) -> float:
     return 0.5 + 0.1 * (rank * 100 + row) % 1.0
 
 
-def weighed(ranks: int = 1, *, valid: Any = lambda rank, row: 1, weight: Any, form: str | None = "cross-entropy", micro: int = 1, rows: int = ROWS) -> Trace:
+def weighed(
+    ranks: int = 1, *, valid: Any = lambda rank, row: 1, weight: Any, form: str | None = "cross-entropy", micro: int = 1, rows: int = ROWS
+) -> Trace:
     """A run whose rows (first step) have `valid(rank, row)` labels of `weight(rank, row)` each; rows of ranks one after the other."""
     share = rows // ranks
 
@@ -67,13 +70,19 @@ def weighed(ranks: int = 1, *, valid: Any = lambda rank, row: 1, weight: Any, fo
         return made
 
     return make_trace(
-        steps=2, ranks=ranks, weights=weights, micro_batches=micro, samples=lambda rank, step: [sample_of(step * 100 + rank * share + row) for row in range(share)]
+        steps=2,
+        ranks=ranks,
+        weights=weights,
+        micro_batches=micro,
+        samples=lambda rank, step: [sample_of(step * 100 + rank * share + row) for row in range(share)],
     )
 
 
 @pytest.mark.parametrize("form", ["cross-entropy", None])
 def test_labels_that_weigh_alike_are_accepted(form: str | None) -> None:
-    finding = labels_weigh_alike(weighed(weight=lambda rank, row: 1 / 8, form=form), [weighed(2, weight=lambda rank, row: 1 / 4, form=form)])
+    finding = labels_weigh_alike(
+        weighed(weight=lambda rank, row: 1 / 8, form=form), [weighed(2, weight=lambda rank, row: 1 / 4, form=form)]
+    )
 
     accepted(finding)
     assert "a mean over each rank's own could not be told apart" in finding.explanation
@@ -89,7 +98,10 @@ def test_a_mean_over_each_ranks_own_labels_is_found_and_the_global_one_is_not() 
     own = weighed(2, valid=uneven, weight=lambda rank, row: 1 / (12 if rank else 4))
     right = weighed(2, valid=uneven, weight=lambda rank, row: 1 / 16 * 2)
 
-    rejected(labels_weigh_alike(alone, [own]), "2 ranks: in step 1 rank 1's labels weigh 0.3333 times rank 0's: each rank divides by its own count of labels (4, 12)")
+    rejected(
+        labels_weigh_alike(alone, [own]),
+        "2 ranks: in step 1 rank 1's labels weigh 0.3333 times rank 0's: each rank divides by its own count of labels (4, 12)",
+    )
     accepted(labels_weigh_alike(alone, [right]))
     assert "could not be told apart" not in labels_weigh_alike(alone, [right]).explanation
 
@@ -127,7 +139,8 @@ def test_the_weights_of_a_step_add_up() -> None:
     weighing = by_weight(found)
 
     assert total_weight(found) == pytest.approx(1.0)
-    assert weighing is not None and weighing.law == "label"
+    assert weighing is not None
+    assert weighing.law == "label"
     assert by_weight(parts(weighed(weight=lambda rank, row: 1 / 8, form=None), 1)) is None
     assert total_weight([]) is None
 
@@ -138,7 +151,10 @@ def test_micro_batches_that_weigh_alike_and_that_do_not() -> None:
     summed = weighed(weight=lambda rank, row: 4 / 8, micro=4)
     rejected(micro_batches_weigh_alike([summed]), "weigh 4 together = micro-batches per step: means are added up without dividing")
     own = weighed(valid=lambda rank, row: 1 + row, weight=lambda rank, row: 1 / 2 / (26 if row >= 4 else 10), micro=2)
-    rejected(micro_batches_weigh_alike([own]), "micro-batch 2 weigh 0.3846 times those of the first on rank 0: each micro-batch divides by its own count (10, 26 labels)")
+    rejected(
+        micro_batches_weigh_alike([own]),
+        "micro-batch 2 weigh 0.3846 times those of the first on rank 0: each micro-batch divides by its own count (10, 26 labels)",
+    )
     either = weighed(valid=lambda rank, row: 1 + 2 * (row >= 4), weight=lambda rank, row: 1 / 2 / (12 if row >= 4 else 4), micro=2)
     undecided(micro_batches_weigh_alike([either]), "fits a mean over samples as well")
     other = weighed(weight=lambda rank, row: (1.5 if row >= 4 else 1) / 8, micro=2)
@@ -162,9 +178,18 @@ def orders() -> list[Trace]:
 
 def test_parts_that_are_the_whole() -> None:
     accepted(parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(1 + 1e-8, micro=4)))
-    rejected(parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(4.0, micro=4)), "gradients differ by exactly 4 = micro-batches per step")
-    rejected(parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(3.0, micro=4)), "all gradients differ by one factor, 3")
-    rejected(parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(micro=4, bias=2.0)), "no single factor explains it; tensor layer.bias")
+    rejected(
+        parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(4.0, micro=4)),
+        "gradients differ by exactly 4 = micro-batches per step",
+    )
+    rejected(
+        parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(3.0, micro=4)),
+        "all gradients differ by one factor, 3",
+    )
+    rejected(
+        parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient(micro=4, bias=2.0)),
+        "no single factor explains it; tensor layer.bias",
+    )
     undecided(parts_are_the_whole(with_gradient(), orders(), with_gradient(), with_gradient()), "made 1 backwards in a step instead of 1")
     assert parts_are_the_whole(with_gradient(), orders(), make_trace(), with_gradient(micro=4)).accepted is None
 
@@ -175,7 +200,10 @@ def batches(weight: float, rows: int, **options: Any) -> Trace:
 
 def test_a_mean_over_the_batch_and_a_sum_are_told_apart() -> None:
     accepted(batch_leaves_the_scale([(batches(1 / 8, 8), batches(1 / 16, 16))]))
-    rejected(batch_leaves_the_scale([(batches(1.0, 8), batches(1.0, 16))]), "with 2 times the batch each sample weighs 1 times as much, not 0.5 times: the loss is summed")
+    rejected(
+        batch_leaves_the_scale([(batches(1.0, 8), batches(1.0, 16))]),
+        "with 2 times the batch each sample weighs 1 times as much, not 0.5 times: the loss is summed",
+    )
     rejected(batch_leaves_the_scale([(batches(1 / 8, 8), batches(1 / 10, 16))]), "the scale of the gradient depends on the batch")
     assert batch_leaves_the_scale([(batches(1 / 8, 8), batches(1 / 8, 8))]).absent
     undecided(batch_leaves_the_scale([(batches(1 / 8, 8), weighed(weight=lambda rank, row: (1 + row) / 16, rows=16))]), "unequally")
@@ -184,12 +212,21 @@ def test_a_mean_over_the_batch_and_a_sum_are_told_apart() -> None:
     assert batch_leaves_the_scale([(crashed(), crashed())]).accepted is None
 
 
-def clipped(ranks: int = 1, *, norm: Any = 5.0, factor: Any = None, limit: float = 1.0, layout: str = "replicated", change: Any = None, **more: Any) -> Trace:
+def clipped(
+    ranks: int = 1, *, norm: Any = 5.0, factor: Any = None, limit: float = 1.0, layout: str = "replicated", change: Any = None, **more: Any
+) -> Trace:
     """Norms 4 and 3 on each rank, clipped to 1."""
 
     def clip(rank: int, step: int) -> dict[str, Any]:
         kept = factor(rank, step) if callable(factor) else [0.2, 0.2]
-        noted = {"by": "norm", "limit": limit, "norm_type": 2.0, "scaled_by": 1.0, "tensors": None, "applied": [4.0 * kept[0], 3.0 * kept[1]]}
+        noted = {
+            "by": "norm",
+            "limit": limit,
+            "norm_type": 2.0,
+            "scaled_by": 1.0,
+            "tensors": None,
+            "applied": [4.0 * kept[0], 3.0 * kept[1]],
+        }
         return {**noted, **more}
 
     def laid_out(record: Record) -> Record:
@@ -211,7 +248,10 @@ def test_clipping_by_the_whole_norm_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("together", "words"),
     [
-        (clipped(2, norm=lambda rank, step: 3.0 if rank else 5.0), "2 ranks: in step 1 rank 1 clips by a norm of 3, rank 0 by 5: a local norm"),
+        (
+            clipped(2, norm=lambda rank, step: 3.0 if rank else 5.0),
+            "2 ranks: in step 1 rank 1 clips by a norm of 3, rank 0 by 5: a local norm",
+        ),
         (clipped(2, norm=lambda rank, step: None if rank else 5.0), "rank 1 does not clip, while rank 0 does"),
         (clipped(2, norm=5 * 2**0.5), "the root of the ranks, so the squares of equal replicas are added up"),
         (clipped(2, norm=4.0), "by a norm of 4, but has one of 5: of a part of the gradient"),
@@ -229,7 +269,8 @@ def test_clipping_that_is_another_or_none() -> None:
     accepted(clipping_is_global(clipped(norm=4.0, tensors=[0]), [clipped(2, norm=4.0, tensors=[0])]))
     assert clipping_is_global(clipped(by="value", norm=None), [clipped(2, by="value", norm=None)]).absent
     none = clipping_is_global(make_trace(), [make_trace(ranks=2)])
-    assert none.absent and "bit for bit" in none.explanation
+    assert none.absent
+    assert "bit for bit" in none.explanation
     undecided(clipping_is_global(make_trace(left_digest="other"), [make_trace(ranks=2)]), "clipping by hand cannot be told")
     assert clipping_is_global(make_trace(), [crashed()]).accepted is None
 
@@ -257,7 +298,10 @@ def test_reductions_in_the_parameters_dtype_within_noise_are_accepted() -> None:
 
 
 def test_coarse_reductions_are_rejected_by_dtype_or_by_what_they_leave() -> None:
-    rejected(reductions_keep_precision(with_gradient(), orders(), [reduced("bfloat16")]), "gradients of float32 parameters are reduced in bfloat16, which keeps 8 bits")
+    rejected(
+        reductions_keep_precision(with_gradient(), orders(), [reduced("bfloat16")]),
+        "gradients of float32 parameters are reduced in bfloat16, which keeps 8 bits",
+    )
     rejected(reductions_keep_precision(with_gradient(), orders(), [reduced("float32", factor=1.003)]), "it is of the size of bfloat16's")
     rejected(reductions_keep_precision(with_gradient(), orders(), [reduced("float32", factor=1.1)]), "rounding does not")
 
@@ -300,7 +344,10 @@ def test_metrics_that_agree_and_that_do_not(tmp_path: Path) -> None:
 
     accepted(metric_is_independent(alone, others, [same]))
     accepted(metric_is_independent(alone, others, [everyone]))
-    rejected(metric_is_independent(alone, others, [padded]), "val_loss is 0.52, one device's 0.5 (evaluation 1): evaluation 1 takes 4 rows where one device takes 2: 2 too many")
+    rejected(
+        metric_is_independent(alone, others, [padded]),
+        "val_loss is 0.52, one device's 0.5 (evaluation 1): evaluation 1 takes 4 rows where one device takes 2: 2 too many",
+    )
     rejected(metric_is_independent(alone, others, [mean]), "not put together as one mean")
     rejected(metric_is_independent(alone, others, [dropped]), "1 left out")
     right = logged(tmp_path, "right", "val_loss 0.50000", rows=lambda rank: ["ab"[rank], "a"], ranks=2)
@@ -319,7 +366,9 @@ def test_evaluations_that_cannot_be_judged(tmp_path: Path) -> None:
     rejected(metric_is_independent(silent, [], [more]), "too many")
     assert metric_is_independent(none, [], [none_of_two]).absent
     undecided(metric_is_independent(none, [], [none_of_two], "score=([0-9.]+)"), "matches nothing")
-    undecided(metric_is_independent(shown, [], [logged(tmp_path, "two", "val_loss 0.5", ranks=2)]), "noise of the metric could not be measured")
+    undecided(
+        metric_is_independent(shown, [], [logged(tmp_path, "two", "val_loss 0.5", ranks=2)]), "noise of the metric could not be measured"
+    )
     rejected(metric_is_independent(shown, [], [several]), "prints 0 evaluation metrics, one device 1")
     undecided(metric_is_independent(shown, [], []), "only one device")
     assert metric_is_independent(shown, [], [crashed()]).accepted is None

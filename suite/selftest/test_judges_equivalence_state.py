@@ -66,7 +66,9 @@ def test_equal_buffers_need_no_excuse() -> None:
 def test_a_rank_with_statistics_of_its_own_is_named() -> None:
     finding = buffers_agree([buffered(lambda rank, step: f"b{rank if step > 1 else 0}")])
 
-    rejected(finding, "2 ranks: rank 1's buffers differ from rank 0's when step 2 begins (norm.running_mean): each rank keeps running statistics")
+    rejected(
+        finding, "2 ranks: rank 1's buffers differ from rank 0's when step 2 begins (norm.running_mean): each rank keeps running statistics"
+    )
 
 
 def test_another_buffer_is_not_blamed_on_batch_statistics() -> None:
@@ -85,7 +87,8 @@ def test_buffers_apart_at_an_evaluation_are_found() -> None:
 def test_buffers_that_are_not_there_or_not_seen() -> None:
     assert buffers_agree([make_trace(ranks=2)]).absent
     unseen = buffers_agree([make_trace(ranks=2, change=with_model(buffers=["running_mean"]))])
-    assert unseen.accepted is None and not unseen.absent
+    assert unseen.accepted is None
+    assert not unseen.absent
     assert buffers_agree([make_trace(ranks=1)]).accepted is None
     assert "did not end well" in buffers_agree([crashed()]).explanation
 
@@ -96,12 +99,18 @@ def test_every_parameter_with_a_gradient_is_accepted() -> None:
 
 def test_a_gradient_that_one_rank_lacks_in_one_step_is_found() -> None:
     norms: Any = lambda rank, step: [4.0, None if (rank, step) == (1, 3) else 3.0]  # noqa: E731
-    rejected(every_parameter_is_trained([make_trace(), make_trace(ranks=2, grad_norms=norms)]), "2 ranks: rank 1 has no gradient for layer.bias in step 3 while rank 0")
+    rejected(
+        every_parameter_is_trained([make_trace(), make_trace(ranks=2, grad_norms=norms)]),
+        "2 ranks: rank 1 has no gradient for layer.bias in step 3 while rank 0",
+    )
 
 
 def test_a_parameter_that_never_gets_one_is_found_and_frozen_ones_are_not() -> None:
     traces = [make_trace(ranks=ranks, grad_norms=[4.0, None]) for ranks in (1, 2)]
-    rejected(every_parameter_is_trained(traces), "layer.bias never gets a gradient in 6 steps at any world size: it takes no part in the loss; freeze or remove it")
+    rejected(
+        every_parameter_is_trained(traces),
+        "layer.bias never gets a gradient in 6 steps at any world size: it takes no part in the loss; freeze or remove it",
+    )
 
     def frozen(record: Record) -> Record:
         if record["kind"] != "model":
@@ -109,11 +118,15 @@ def test_a_parameter_that_never_gets_one_is_found_and_frozen_ones_are_not() -> N
         return {**record, "parameters": [{**one, "trained": one["name"] != "layer.bias"} for one in record["parameters"]]}
 
     accepted(every_parameter_is_trained([make_trace(ranks=ranks, grad_norms=[4.0, None], change=frozen) for ranks in (1, 2)]))
-    rejected(every_parameter_is_trained([make_trace(), traces[1]]), "2 ranks: layer.bias never gets a gradient, at another world size it does")
+    rejected(
+        every_parameter_is_trained([make_trace(), traces[1]]), "2 ranks: layer.bias never gets a gradient, at another world size it does"
+    )
 
 
 def test_gradients_of_skipped_steps_and_zero_ones_do_not_count_as_lacking() -> None:
-    skipped = make_trace(ranks=2, grad_norms=lambda rank, step: [4.0, None if (rank, step) == (1, 3) else 3.0], skipped=lambda rank, step: step == 3)
+    skipped = make_trace(
+        ranks=2, grad_norms=lambda rank, step: [4.0, None if (rank, step) == (1, 3) else 3.0], skipped=lambda rank, step: step == 3
+    )
     accepted(every_parameter_is_trained([make_trace(), skipped]))
     accepted(every_parameter_is_trained([make_trace(grad_norms=[4.0, 0.0])]))
     assert every_parameter_is_trained([crashed()]).accepted is None
@@ -125,12 +138,19 @@ def test_scalers_that_agree_and_that_do_not() -> None:
     both = make_trace(ranks=2, skipped=lambda rank, step: step == 2, **scaled)
     accepted(scalers_agree([both]))
     assert "skip the same 1 of them" in scalers_agree([both]).explanation
-    rejected(scalers_agree([make_trace(ranks=2, skipped=lambda rank, step: (rank, step) == (1, 2), **scaled)]), "rank 1 skips step 2 and rank 0 takes it")
-    rejected(scalers_agree([make_trace(ranks=2, skipped=lambda rank, step: (rank, step) == (0, 4), **scaled)]), "rank 0 skips step 4 and rank 1 takes it")
+    rejected(
+        scalers_agree([make_trace(ranks=2, skipped=lambda rank, step: (rank, step) == (1, 2), **scaled)]),
+        "rank 1 skips step 2 and rank 0 takes it",
+    )
+    rejected(
+        scalers_agree([make_trace(ranks=2, skipped=lambda rank, step: (rank, step) == (0, 4), **scaled)]),
+        "rank 0 skips step 4 and rank 1 takes it",
+    )
     apart = make_trace(ranks=2, loss_scale=lambda rank, step: 128.0 if (rank, step) == (1, 5) else 256.0)
     rejected(scalers_agree([apart]), "rank 1 scales its loss by 128 in step 5, rank 0 by 256")
     assert scalers_agree([make_trace(ranks=2)]).absent
-    assert scalers_agree([make_trace()]).accepted is None and not scalers_agree([make_trace()]).absent
+    assert scalers_agree([make_trace()]).accepted is None
+    assert not scalers_agree([make_trace()]).absent
     assert scalers_agree([crashed()]).accepted is None
 
 
@@ -168,7 +188,10 @@ def test_rates_that_do_not_are_explained(lr: Any, schedule: Any, words: str) -> 
 def test_a_schedule_stepped_by_micro_batches_is_found_on_one_device() -> None:
     pace: Any = {"lr": lambda rank, step: decayed(step, 4), "schedule": lambda rank, step: 4 * (step - 1), "micro_batches": 4}
 
-    rejected(rates_follow_samples(make_trace(**pace), [make_trace(ranks=2, **pace)]), "one device: the schedule advances 4 steps for each optimizer step")
+    rejected(
+        rates_follow_samples(make_trace(**pace), [make_trace(ranks=2, **pace)]),
+        "one device: the schedule advances 4 steps for each optimizer step",
+    )
     slow = {**pace, "schedule": lambda rank, step: 3 * (step - 1)}
     accepted(rates_follow_samples(make_trace(**slow), [make_trace(ranks=2, **slow)]))
 
@@ -186,18 +209,33 @@ def drawing(same: bool, **options: Any) -> Trace:
 def fetch(rank: int, worker: int | None = None, n: int = 1, iterator: int = 1, state: str = "a", moves: bool = True, **more: Any) -> Record:
     before = {"torch": state, "python": "p", "dataset.rng": state}
     after = {**before, **({"dataset.rng": state + "'"} if moves else {})}
-    noted = {"kind": "fetch", "rank": rank, "iterator": iterator, "worker": worker, "n": n, "before": before, "after": after, "samples": None, "training": True}
+    noted = {
+        "kind": "fetch",
+        "rank": rank,
+        "iterator": iterator,
+        "worker": worker,
+        "n": n,
+        "before": before,
+        "after": after,
+        "samples": None,
+        "training": True,
+    }
     return {**noted, "iterable": False, **more}
 
 
 def test_ranks_that_draw_apart_are_accepted_and_equal_masks_are_not() -> None:
     accepted(ranks_draw_apart(make_trace(), [drawing(same=False)]))
-    rejected(ranks_draw_apart(make_trace(), [drawing(same=True)]), "2 ranks: ranks 0 and 1 draw the same random numbers in the forward of step 1")
+    rejected(
+        ranks_draw_apart(make_trace(), [drawing(same=True)]), "2 ranks: ranks 0 and 1 draw the same random numbers in the forward of step 1"
+    )
 
 
 def test_equal_augmentation_is_found_where_the_rows_are_mapped() -> None:
     alike = [fetch(0), fetch(1)]
-    rejected(ranks_draw_apart(make_trace(), [make_trace(ranks=2, extra=alike)]), "ranks 0 and 1 draw the same random numbers from dataset.rng while they load")
+    rejected(
+        ranks_draw_apart(make_trace(), [make_trace(ranks=2, extra=alike)]),
+        "ranks 0 and 1 draw the same random numbers from dataset.rng while they load",
+    )
     in_workers = [fetch(rank, worker=1) for rank in (0, 1)]
     rejected(ranks_draw_apart(make_trace(), [make_trace(ranks=2, extra=in_workers)]), "workers 1 of ranks 0 and 1 draw")
     accepted(ranks_draw_apart(make_trace(), [make_trace(ranks=2, extra=[fetch(0), fetch(1, state="b")])]))
@@ -222,7 +260,8 @@ def test_nothing_drawn_is_not_applicable_only_where_all_was_watched() -> None:
     loader = [{"kind": "loader", "rank": 0, "iterator": 1, "workers": 2, "training": True, "step": 1}]
     spawned = ranks_draw_apart(make_trace(), [make_trace(ranks=2, extra=loader)])
     for finding, words in ((dropping, "Dropout 1"), (blind, "not watched in every forward"), (spawned, "only forked ones")):
-        assert finding.accepted is None and not finding.absent
+        assert finding.accepted is None
+        assert not finding.absent
         assert words in finding.explanation
     assert ranks_draw_apart(make_trace(), []).accepted is None
     assert ranks_draw_apart(make_trace(), [crashed()]).accepted is None
@@ -242,7 +281,10 @@ def test_distinct_workers_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("fetches", "words"),
     [
-        ([fetch(0, 0, samples=["a", "b"]), fetch(0, 1, state="c", samples=["a", "b"])], "worker 1 returns 2 of its first 2 samples just as worker 0 does"),
+        (
+            [fetch(0, 0, samples=["a", "b"]), fetch(0, 1, state="c", samples=["a", "b"])],
+            "worker 1 returns 2 of its first 2 samples just as worker 0 does",
+        ),
         ([fetch(0, 0), fetch(0, 1)], "workers 0 and 1 draw the same random numbers from dataset.rng: the data set holds a generator"),
         ([fetch(0, 0), fetch(0, 0, iterator=2)], "rank 0: worker 0 draws in iterator 2 what it drew in iterator 1"),
     ],
@@ -263,7 +305,8 @@ def test_workers_that_are_not_there_or_not_seen() -> None:
     assert "loads in the training process" in workers_are_distinct([loaded(workers=0)]).explanation
     assert workers_are_distinct([loaded(workers=1)]).absent
     unseen = workers_are_distinct([loaded()])
-    assert unseen.accepted is None and not unseen.absent
+    assert unseen.accepted is None
+    assert not unseen.absent
     assert workers_are_distinct([crashed()]).accepted is None
 
 
@@ -291,8 +334,14 @@ def test_a_new_order_in_every_epoch_is_accepted() -> None:
 
 def test_an_order_that_comes_again_is_rejected_wherever_it_does() -> None:
     first, second, _ = ORDERS
-    rejected(epochs_are_reshuffled(epochs_of([first, first, second])), "one device: epoch 2 visits the samples in the order of epoch 1 (from step 4 on)")
-    rejected(epochs_are_reshuffled(epochs_of([first, second, second])), "one device: epoch 3 visits the samples in the order of epoch 2 (from step 7 on)")
+    rejected(
+        epochs_are_reshuffled(epochs_of([first, first, second])),
+        "one device: epoch 2 visits the samples in the order of epoch 1 (from step 4 on)",
+    )
+    rejected(
+        epochs_are_reshuffled(epochs_of([first, second, second])),
+        "one device: epoch 3 visits the samples in the order of epoch 2 (from step 7 on)",
+    )
     rejected(epochs_are_reshuffled(epochs_of(ORDERS), [epochs_of([first, first, second], ranks=2)]), "2 ranks: epoch 2 visits")
 
 
@@ -312,7 +361,10 @@ def test_a_run_that_repeats_itself_bit_for_bit() -> None:
 
 
 def test_a_repeat_within_rounding_is_accepted_and_said() -> None:
-    rounded = make_trace(losses=lambda rank, step: [1.0 / step + (1e-7 if step == 4 else 0)], param_digest=lambda rank, step: f"x{step}" if step > 2 else f"{step:016x}")
+    rounded = make_trace(
+        losses=lambda rank, step: [1.0 / step + (1e-7 if step == 4 else 0)],
+        param_digest=lambda rank, step: f"x{step}" if step > 2 else f"{step:016x}",
+    )
     finding = run_repeats_itself(make_trace(), rounded)
 
     accepted(finding)
@@ -323,10 +375,19 @@ def test_a_repeat_that_goes_elsewhere_is_explained() -> None:
     def start(record: Record) -> Record:
         return {**record, "param_digest": "x"} if record["kind"] == "start" else record
 
-    rejected(run_repeats_itself(make_trace(), make_trace(losses=lambda rank, step: [1.0 / step + (0.1 if step > 2 else 0)])), "leaves the first run at step 3: its loss is 0.4")
-    rejected(run_repeats_itself(make_trace(), make_trace(losses=lambda rank, step: [float("nan") if step == 2 else 1.0 / step])), "leaves the first run at step 2")
+    rejected(
+        run_repeats_itself(make_trace(), make_trace(losses=lambda rank, step: [1.0 / step + (0.1 if step > 2 else 0)])),
+        "leaves the first run at step 3: its loss is 0.4",
+    )
+    rejected(
+        run_repeats_itself(make_trace(), make_trace(losses=lambda rank, step: [float("nan") if step == 2 else 1.0 / step])),
+        "leaves the first run at step 2",
+    )
     rejected(run_repeats_itself(make_trace(), make_trace(change=start)), "begins from other weights")
-    rejected(run_repeats_itself(make_trace(), make_trace(samples=lambda rank, step: [sample_of(step + 90)])), "takes other samples from step 1 on")
+    rejected(
+        run_repeats_itself(make_trace(), make_trace(samples=lambda rank, step: [sample_of(step + 90)])),
+        "takes other samples from step 1 on",
+    )
     assert run_repeats_itself(make_trace(), crashed()).accepted is None
 
 
@@ -339,7 +400,8 @@ def test_a_loss_that_falls_to_almost_nothing_is_accepted() -> None:
     finding = tiny(lambda step: 2.0 * 0.8**step)
 
     accepted(finding)
-    assert finding.value is not None and finding.value < 0.001
+    assert finding.value is not None
+    assert finding.value < 0.001
 
 
 def test_a_loss_that_stays_is_rejected_and_one_that_still_falls_is_not() -> None:
@@ -347,7 +409,8 @@ def test_a_loss_that_stays_is_rejected_and_one_that_still_falls_is_not() -> None
     rejected(tiny(lambda step: max(0.5, 1.1 - 0.1 * step)), "0.5 of it is left: it stays there")
     rejected(tiny(lambda step: float("inf") if step > 4 else 1.0), "nothing is learnt")
     falling = tiny(lambda step: 1.0 - 0.01 * step)
-    assert falling.accepted is None and "still falling" in falling.explanation
+    assert falling.accepted is None
+    assert "still falling" in falling.explanation
     assert tiny(lambda step: -1.0).accepted is None
     assert tiny(lambda step: 0.9**step, steps=7).accepted is None
     assert "could not be replaced" in tiny(lambda step: 0.5**step, fires=False).explanation
