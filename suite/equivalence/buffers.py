@@ -73,7 +73,7 @@ def _differing(trace: Trace) -> tuple[int, str] | None:
 
 def _differing_at_evaluation(trace: Trace) -> tuple[int, str] | None:
     """Ranks that evaluate together on buffers that are one update apart compute their parts of one metric with different models."""
-    by_step: dict[int, dict[int, str]] = {}
+    by_step: dict[int, dict[int, str | None]] = {}
     for record in records(trace, "evaluated"):
         by_step.setdefault(record["step"], {})[record["rank"]] = record.get("buffers")
     for step, row in sorted(by_step.items()):

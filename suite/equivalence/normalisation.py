@@ -26,7 +26,7 @@ def labels_weigh_alike(alone: Trace, together: Sequence[Trace]) -> Finding:
         return undecided(f"{_unseen(alone, *together)}; {WAY_OUT}")
     largest, weighings, uneven = 0.0, 0, False
     tolerance, law = rounding("float64"), ""
-    laws = next((found for step in weighed_steps(alone) if (found := laws_within(parts(alone, step)))), LAWS)
+    laws = next((fitting for step in weighed_steps(alone) if (fitting := laws_within(parts(alone, step)))), LAWS)
     for trace in together:
         for step in weighed_steps(trace):
             found = [part for part in parts(trace, step) if part.labels]

@@ -62,11 +62,11 @@ FEATURES: tuple[tuple[Callable[..., None], str, str], ...] = (
 @pytest.mark.parametrize("part", ["as_is", "twin"])
 @pytest.mark.parametrize(("test", "name", "options"), FEATURES, ids=lambda value: getattr(value, "__name__", None))
 def test_a_criterion_holds_and_its_twin_is_rejected(runs: CriterionRuns, test: object, name: str, options: str, part: str) -> None:
-    result = runs.judged(job(runs.folder, name, options), test, part)  # type: ignore[arg-type]
+    result = runs.judged(job(runs.folder, name, options), test, part)
     declared = criterion_of(test)
 
     assert declared is not None
-    assert complaint(declared, part, result) == ""  # type: ignore[arg-type]
+    assert complaint(declared, part, result) == ""
     assert result.outcome == ("accepted" if part == "as_is" else "rejected"), result.finding.explanation
 
 

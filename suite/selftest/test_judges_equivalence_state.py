@@ -134,7 +134,7 @@ def test_gradients_of_skipped_steps_and_zero_ones_do_not_count_as_lacking() -> N
 
 
 def test_scalers_that_agree_and_that_do_not() -> None:
-    scaled = {"loss_scale": lambda rank, step: 256.0 / step}
+    scaled: dict[str, Any] = {"loss_scale": lambda rank, step: 256.0 / step}
     both = make_trace(ranks=2, skipped=lambda rank, step: step == 2, **scaled)
     accepted(scalers_agree([both]))
     assert "skip the same 1 of them" in scalers_agree([both]).explanation
