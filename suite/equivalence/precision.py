@@ -80,9 +80,10 @@ def _judged(
     if value > noise.bound:
         said += f": rounding does not{_of_the_size_of(value)}"
     details = {"controls": list(noise.controls), "cap": noise.cap, "noise_floor": floor, "table": table(alone, runs)}
+    smallest = f"a first gradient that is off by {noise.bound:.1g} of a tensor's norm, {noise.bound / floor:.1f} times the noise floor"
     return Finding(
         value <= noise.bound, value, "of the tensor's norm", noise.bound, "at_most", said, samples=1 + len(permuted),
-        provenance="measured" if noise.measured else "calculated", power=power, details=details,
+        provenance="measured" if noise.measured else "calculated", power="; ".join(filter(None, (smallest, power))), details=details,
     )  # fmt: skip
 
 

@@ -74,7 +74,9 @@ def _mutate(node: ast.AST) -> str:
         node.id = NAMES[node.id]
         return f"became {node.id}"
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        node.value = (not node.value) if isinstance(node.value, bool) else (node.value + 1 if isinstance(node.value, int) else node.value * 3)
+        node.value = (
+            (not node.value) if isinstance(node.value, bool) else (node.value + 1 if isinstance(node.value, int) else node.value * 3)
+        )
         return f"constant became {node.value}"
     return ""
 
