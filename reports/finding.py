@@ -36,8 +36,8 @@ class Finding:
     samples: int | None = None
     provenance: Provenance = "measured"
     power: str = ""
-    absent: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
+    absent: bool = False
 
     def __post_init__(self) -> None:
         _set(self, "accepted", None if self.accepted is None else bool(self.accepted))
