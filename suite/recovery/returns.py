@@ -13,7 +13,7 @@ from suite.recovery.ends import how_it_ended, hung
 
 Outcome = Literal[
     "resumed_newest", "resumed_previous", "loud_failure", "silent_divergence", "fresh_start", "torn", "exit_0_without_resuming", "hang",
-    "not_seen",
+    "wrong_checkpoint", "not_seen",
 ]  # fmt: skip
 GOOD = ("resumed_newest", "resumed_previous")
 
