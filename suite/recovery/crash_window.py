@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
 from fixtures.crash.attach import REFUSED
 from fixtures.crash.layout import REPLAY
 from fixtures.crash.operations import LOG, Log, Operation, read_log
@@ -41,7 +43,7 @@ def window_of(recorded: Trace, every: int) -> Window:
     for save in range(SAVES_BEFORE, 0, -1):
         inside = [one for one in log.operations if save * every <= step_of[one.n] < (save + 1) * every]
         if inside and any(one.op in ("write", "rename", "link", "symlink", "exchange") for one in inside):
-            arrivals = {int(rank): sorted(int(t) for t in group["arrive_ns"]) for rank, group in recorded.collectives.groupby("rank")}
+            arrivals = _times(recorded.collectives, "arrive_ns")
             first, last = inside[0].n, inside[-1].n + 1
             part = progress(log, requirements(log, arrivals), first, last)
             return Window(save * every, log, part, tuple(one for one in log.operations if first <= one.n < last))
@@ -64,5 +66,13 @@ def _log(recorded: Trace) -> Log:
 
 def _steps(recorded: Trace, operations: Sequence[Operation]) -> Mapping[int, int]:
     """Steps that the operation's rank had completed by then."""
-    ends = {int(rank): sorted(int(t) for t in group["t_ns"]) for rank, group in recorded.steps.groupby("rank")}
+    ends = _times(recorded.steps, "t_ns")
     return {one.n: sum(t_ns <= one.t_ns for t_ns in ends.get(one.rank, ())) for one in operations}
+
+
+def _times(frame: pd.DataFrame, column: str) -> dict[int, list[int]]:
+    """Sorted times (ns) by rank."""
+    found: dict[int, list[int]] = {}
+    for rank, t_ns in zip(frame["rank"].tolist(), frame[column].tolist(), strict=True):
+        found.setdefault(int(rank), []).append(int(t_ns))
+    return {rank: sorted(times) for rank, times in found.items()}
