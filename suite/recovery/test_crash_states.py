@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,7 +12,8 @@ from fixtures.crash.layout import BEFORE, WRITTEN, lay_out
 from fixtures.crash.looks import LOOKS, read_looks
 from fixtures.crash.observed import Seen, seen, told_apart
 from fixtures.crash.operations import Operation
-from fixtures.crash.states import Bounds, State, States, crash_states
+from fixtures.crash.planted import OLDER_REMOVED_FIRST, older_removed_first
+from fixtures.crash.states import Bounds, State, States, crash_states, whole_tree
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
@@ -29,7 +31,7 @@ MOST_HANGS = 2
 @criterion(
     "recovery.crash_states",
     claim="Whatever a crash in a save leaves on the disk, killed processes or lost power, the job comes back from the newest complete checkpoint or the one before.",
-    twin=Fault("rotate_first"),
+    twin=Fault(OLDER_REMOVED_FIRST),
     because=r"fresh start|loud failure|exit 0 without resuming|divergence|wrong checkpoint",
     threshold="0 states from which the job comes back as anything else, over all that exist",
     needs=("checkpoint",),
@@ -53,7 +55,7 @@ def test_crash_states(audit: Audit) -> None:
     explored: list[Explored] = []
     for world_size in sorted({1, audit.world_size}):
         control = audit.run(world_size=world_size, steps=steps, level="full", planted=False)
-        recorded = audit.run(world_size=world_size, steps=steps, level="full", record=True)
+        recorded = audit.run(world_size=world_size, steps=steps, level="full", planted=False, record=True)
         try:
             window = window_of(recorded, every)
         except NoWindow as why:
@@ -66,7 +68,7 @@ def test_crash_states(audit: Audit) -> None:
 
 
 def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, every: int) -> Explored:
-    states = crash_states(window.log, window.part, Bounds())
+    states = _states(audit, recorded, window)
     chosen, stopped = _chosen(audit, states)
     expected, tried, hangs, seconds = states_of(control), list[Tried](), 0, 0.0
     runs: dict[str, Seen] = {}
@@ -90,6 +92,17 @@ def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, ever
             stopped = f"stopped after {'two hangs' if hangs >= MOST_HANGS else 'the first bad one'}"
             break
     return Explored(control.spec["world_size"], window, states, tuple(tried), seconds, stopped)
+
+
+def _states(audit: Audit, recorded: Trace, window: Window) -> States:
+    """All of them; on the twin's execution those of the same save with the fault in it."""
+    start = whole_tree(window.log, window.part.first)
+    if audit.twin is None or audit.job.checkpoint is None:
+        return crash_states(window.log, window.part, Bounds(), start)
+    directory = os.path.relpath(audit.job.checkpoint.directory.replace("{out}", recorded.spec["out"]), recorded.spec["out"])
+    part, left, fired = older_removed_first(window.part, start, "" if directory == "." else directory)
+    audit.plant(fired)
+    return crash_states(window.log, part, Bounds(), left)
 
 
 def _chosen(audit: Audit, states: States) -> tuple[tuple[State, ...], str]:
