@@ -43,13 +43,23 @@ class Explored:
     stopped: str
 
 
-def outcome_of(control: Trace, resumed: Trace, window: Window, every: int, expected: Expected) -> Return:
-    """How the job came back on one state."""
+def outcome_of(control: Trace, resumed: Trace, window: Window, oldest: int, expected: Expected) -> Return:
+    """How the job came back on one state; `oldest` is the step of the oldest checkpoint that is right."""
     back = come_back(control, resumed, newest=window.step, expected=expected)
-    if back.outcome == "resumed_previous" and back.step is not None and back.step < window.step - every:
+    if back.outcome == "resumed_previous" and back.step is not None and back.step < oldest:
         words = f"wrong checkpoint: it came back at step {back.step}, older than the one before the save of step {window.step}"
         return Return("wrong_checkpoint", back.step, words, back.parts, back.compared, back.unseen)
     return back
+
+
+def oldest_right(control: Trace, first: Trace, window: Window, every: int, expected: Expected) -> int:
+    """The step of the checkpoint before: one cadence older, or, where an asynchronous save was still under way when this one was due, two.
+
+    `first` is the resume on the folder as the save found it.
+    """
+    back = come_back(control, first, newest=window.step, expected=expected)
+    late = back.outcome == "resumed_previous" and back.step == window.step - 2 * every
+    return window.step - (2 if late else 1) * every
 
 
 def survives_every_crash_state(control: Trace, explored: Sequence[Explored], *, trouble: str = "") -> Finding:
@@ -60,7 +70,7 @@ def survives_every_crash_state(control: Trace, explored: Sequence[Explored], *, 
         return Finding(accepted=None, explanation=trouble)
     details = _details(explored)
     every = [one for world in explored for one in world.tried]
-    bad = sorted((one for one in every if one.back.outcome not in (*GOOD, "not_seen")), key=_rank)
+    bad = sorted((one for one in every if one.back.outcome not in (*GOOD, "not_seen")), key=_is_power_loss)
     numbers = _numbers(explored)
     if bad:
         return Finding(
@@ -80,9 +90,9 @@ def survives_every_crash_state(control: Trace, explored: Sequence[Explored], *, 
     return Finding(accepted=True, value=0, unit="crash states", bound=0, explanation=text, samples=len(every), details=details)
 
 
-def _rank(one: Tried) -> tuple[bool, int, int]:
-    """Process death before power loss, then by the operation to blame, then the worst."""
-    return one.state.kind != "process death", one.state.blame.n, SEVERITY.index(one.back.outcome)
+def _is_power_loss(one: Tried) -> bool:
+    """Process death comes first: it needs no model of a disk. Within a kind the first state has the fewest operations."""
+    return one.state.kind != "process death"
 
 
 def _kinds(bad: Sequence[Tried]) -> str:
@@ -118,7 +128,10 @@ def _details(explored: Sequence[Explored]) -> dict[str, Any]:
         "table": {"columns": ["world size", "crash", "ways to crash", "different folders", "judged", "resumes run"], "rows": table},
         "states_per_s": round(judged / seconds, 2) if seconds else None,
         "resumes_per_s": round(sum(not one.alike for world in explored for one in world.tried) / seconds, 2) if seconds else None,
-        "bad": [_bad_row(world, one) for world in explored for one in sorted(world.tried, key=_rank) if one.back.outcome not in GOOD][:40],
+        "bad": [
+            _bad_row(world, one) for world in explored for one in sorted(world.tried, key=_is_power_loss) if one.back.outcome not in GOOD
+        ][:40],
+        "bad_by_crash": dict(Counter(one.state.kind for world in explored for one in world.tried if one.back.outcome not in GOOD)),
         "seen_by": explored[0].window.log.how if explored else "",
         "not_seen_by_it": list(explored[0].window.log.blind) if explored else [],
     }

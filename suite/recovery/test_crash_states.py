@@ -18,7 +18,7 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.recovery.alignment import states_of
-from suite.recovery.crash_states import Explored, Tried, outcome_of, survives_every_crash_state
+from suite.recovery.crash_states import Explored, Tried, oldest_right, outcome_of, survives_every_crash_state
 from suite.recovery.crash_window import NoWindow, Window, steps_needed, window_of
 from suite.recovery.returns import GOOD, Return
 
@@ -26,6 +26,7 @@ STEPS_AFTER = 2
 DEADLINE_S = 60.0
 STALL_S = 20.0
 MOST_HANGS = 2
+MOST_BAD = 150
 
 
 @criterion(
@@ -71,6 +72,7 @@ def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, ever
     states = _states(audit, recorded, window)
     chosen, stopped = _chosen(audit, states)
     expected, tried, hangs, seconds = states_of(control), list[Tried](), 0, 0.0
+    oldest: int | None = None
     runs: dict[str, Seen] = {}
     outcomes: dict[str, Return] = {}
     operations = {one.n: one for one in window.log.operations}
@@ -81,7 +83,8 @@ def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, ever
             continue
         make = partial(_make, state, operations)
         resumed = audit.resume_from_state(recorded, state.key, make, stop_after=STEPS_AFTER, deadline_s=DEADLINE_S, stall_s=STALL_S)
-        back = outcome_of(control, resumed, window, every, expected)
+        oldest = oldest_right(control, resumed, window, every, expected) if oldest is None else oldest
+        back = outcome_of(control, resumed, window, oldest, expected)
         seconds += float(resumed.ended["wall_s"])
         tried.append(Tried(state, back, False))
         hangs += back.outcome == "hang"
@@ -90,6 +93,9 @@ def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, ever
             runs[state.key], outcomes[state.key] = seen(state, looks), back
         if hangs >= MOST_HANGS or (audit.part == "twin" and back.outcome not in GOOD):
             stopped = f"stopped after {'two hangs' if hangs >= MOST_HANGS else 'the first bad one'}"
+            break
+        if sum(one.back.outcome not in GOOD for one in tried) >= MOST_BAD:
+            stopped = f"stopped after {MOST_BAD} bad ones"
             break
     return Explored(control.spec["world_size"], window, states, tuple(tried), seconds, stopped)
 
