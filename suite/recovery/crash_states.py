@@ -43,23 +43,15 @@ class Explored:
     stopped: str
 
 
-def outcome_of(control: Trace, resumed: Trace, window: Window, oldest: int, expected: Expected) -> Return:
-    """How the job came back on one state; `oldest` is the step of the oldest checkpoint that is right."""
+def outcome_of(control: Trace, resumed: Trace, window: Window, expected: Expected, *, advertised: bool) -> Return:
+    """How the job came back on one state; `advertised` says that it came back from a checkpoint on an earlier one."""
     back = come_back(control, resumed, newest=window.step, expected=expected)
-    if back.outcome == "resumed_previous" and back.step is not None and back.step < oldest:
+    if back.outcome == "resumed_previous" and back.step is not None and back.step < window.oldest:
         words = f"wrong checkpoint: it came back at step {back.step}, older than the one before the save of step {window.step}"
         return Return("wrong_checkpoint", back.step, words, back.parts, back.compared, back.unseen)
+    if back.outcome == "fresh_start" and window.whole and not advertised:
+        return Return("resumed_previous", 0, "it began anew, as no checkpoint was complete yet", back.parts, back.compared, back.unseen)
     return back
-
-
-def oldest_right(control: Trace, first: Trace, window: Window, every: int, expected: Expected) -> int:
-    """The step of the checkpoint before: one cadence older, or, where an asynchronous save was still under way when this one was due, two.
-
-    `first` is the resume on the folder as the save found it.
-    """
-    back = come_back(control, first, newest=window.step, expected=expected)
-    late = back.outcome == "resumed_previous" and back.step == window.step - 2 * every
-    return window.step - (2 if late else 1) * every
 
 
 def survives_every_crash_state(control: Trace, explored: Sequence[Explored], *, trouble: str = "") -> Finding:
@@ -107,7 +99,7 @@ def _numbers(explored: Sequence[Explored]) -> str:
         rest = f", {world.stopped}" if world.stopped else ""
         rest += "".join(f", {words}" for words in dict.fromkeys(world.states.cut_off))
         said.append(
-            f"world size {world.world_size}, save of step {world.window.step}: {existing} ways to crash, {len(world.states.states)} different "
+            f"world size {world.world_size}, {world.window.what}: {existing} ways to crash, {len(world.states.states)} different "
             f"folders, {len(world.tried)} judged by {tried} resumes{rest}"
         )
     return "; ".join(said)
@@ -116,7 +108,7 @@ def _numbers(explored: Sequence[Explored]) -> str:
 def _details(explored: Sequence[Explored]) -> dict[str, Any]:
     rows = [row for world in explored for row in _map(world)]
     table = [
-        [world.world_size, kind, world.states.existing[kind], sum(one.kind == kind for one in world.states.states),
+        [world.world_size, world.window.what, kind, world.states.existing[kind], sum(one.kind == kind for one in world.states.states),
          sum(one.state.kind == kind for one in world.tried), sum(one.state.kind == kind and not one.alike for one in world.tried)]
         for world in explored for kind in ("process death", "power loss")
     ]  # fmt: skip
@@ -125,7 +117,10 @@ def _details(explored: Sequence[Explored]) -> dict[str, Any]:
     return {
         "crash_map": rows,
         "outcomes": dict(sorted(counts.items())),
-        "table": {"columns": ["world size", "crash", "ways to crash", "different folders", "judged", "resumes run"], "rows": table},
+        "table": {
+            "columns": ["world size", "what was cut", "crash", "ways to crash", "different folders", "judged", "resumes run"],
+            "rows": table,
+        },
         "states_per_s": round(judged / seconds, 2) if seconds else None,
         "resumes_per_s": round(sum(not one.alike for world in explored for one in world.tried) / seconds, 2) if seconds else None,
         "bad": [
@@ -145,7 +140,7 @@ def _map(world: Explored) -> list[dict[str, Any]]:
         worst[key] = min(worst.get(key, "not_tried"), outcome, key=SEVERITY.index)
     return [
         {
-            "world_size": world.world_size, "rank": one.rank, "n": one.n, "op": one.op, "path": _short(one.path, one.to), "crash": kind,
+            "world_size": world.world_size, "what": world.window.what, "rank": one.rank, "n": one.n, "op": one.op, "path": _short(one.path, one.to), "crash": kind,
             "outcome": worst[(one.n, kind)],
         }
         for kind in ("process death", "power loss") for one in world.window.operations if (one.n, kind) in worst

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -19,12 +19,18 @@ SAVES_BEFORE = 3  # a saver that keeps two checkpoints removes one for the first
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One save: the step it saves, its operations, and how far the ranks can come in it."""
+    """One save: the step it saves, its operations, how far the ranks can come in it, and the step of the oldest checkpoint that is right.
+
+    `what` are words for it; `whole` says that it begins with the recording, when there was no checkpoint yet.
+    """
 
     step: int
+    oldest: int
+    what: str
     log: Log
     part: Progress
     operations: tuple[Operation, ...]
+    whole: bool = False
 
 
 class NoWindow(Exception):
@@ -43,11 +49,29 @@ def window_of(recorded: Trace, every: int) -> Window:
     for save in range(SAVES_BEFORE, 0, -1):
         inside = [one for one in log.operations if save * every <= step_of[one.n] < (save + 1) * every]
         if inside and any(one.op in ("write", "rename", "link", "symlink", "exchange") for one in inside):
-            arrivals = _times(recorded.collectives, "arrive_ns")
-            first, last = inside[0].n, inside[-1].n + 1
-            part = progress(log, requirements(log, arrivals), first, last)
-            return Window(save * every, log, part, tuple(one for one in log.operations if first <= one.n < last))
+            step, first, last = save * every, inside[0].n, inside[-1].n + 1
+            return _window(recorded, log, step, step - every, f"save of step {step}", first, last)
     raise NoWindow(f"no save was recorded: nothing was written below {{out}} between steps {every} and {(SAVES_BEFORE + 1) * every}")
+
+
+def from_the_beginning(recorded: Trace, window: Window) -> Window:
+    """The same recording from its first operation to the end of the window: where a saver is wrong from its first save on."""
+    what = f"saves up to step {window.step}"
+    return replace(_window(recorded, window.log, window.step, 0, what, 0, window.operations[-1].n + 1), whole=True)
+
+
+def restart_of(recorded: Trace, step: int, came_back_at: int) -> Window:
+    """All of a recorded restart that came back at a step and saved `step` again. Raises NoWindow."""
+    log = _log(recorded)
+    if not log.operations:
+        raise NoWindow("the restart changed no file")
+    what = f"restart after a crash in the save of step {step}, which saves it again"
+    return _window(recorded, log, step, came_back_at, what, 0, len(log.operations))
+
+
+def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first: int, last: int) -> Window:
+    part = progress(log, requirements(log, _times(recorded.collectives, "arrive_ns")), first, last)
+    return Window(step, oldest, what, log, part, tuple(one for one in log.operations if first <= one.n < last))
 
 
 def _log(recorded: Trace) -> Log:

@@ -70,7 +70,7 @@ def row(one: Judged) -> str:
     found = one.result.finding
     details: dict[str, Any] = dict(found.details)
     bad = (details.get("bad") or [{}])[0]
-    numbers = [sum(cells[column] for cells in details.get("table", {}).get("rows", [])) for column in (2, 3, 5)]
+    numbers = [sum(cells[column] for cells in details.get("table", {}).get("rows", [])) for column in (3, 4, 6)]
     deaths, losses = (details.get("bad_by_crash", {}).get(kind, 0) for kind in ("process death", "power loss"))
     verdict = {"accepted": "passes", "rejected": "rejected"}.get(one.result.outcome, one.result.outcome)
     blame = f"`{bad['operation']}` (rank {bad['rank']}, {bad['crash']}): {bad['outcome'].replace('_', ' ')}" if bad else ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,8 +20,8 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.recovery.alignment import states_of
-from suite.recovery.crash_states import Explored, Tried, oldest_right, outcome_of, survives_every_crash_state
-from suite.recovery.crash_window import NoWindow, Window, steps_needed, window_of
+from suite.recovery.crash_states import Explored, Tried, outcome_of, survives_every_crash_state
+from suite.recovery.crash_window import NoWindow, Window, from_the_beginning, restart_of, steps_needed, window_of
 from suite.recovery.returns import GOOD, Return
 
 STEPS_AFTER = 2
@@ -27,6 +29,7 @@ DEADLINE_S = 60.0
 STALL_S = 20.0
 MOST_HANGS = 2
 MOST_BAD = 150
+EVERYTHING = Bounds()
 
 
 @criterion(
@@ -58,21 +61,48 @@ def test_crash_states(audit: Audit) -> None:
         control = audit.run(world_size=world_size, steps=steps, level="full", planted=False)
         recorded = audit.run(world_size=world_size, steps=steps, level="full", planted=False, record=True)
         try:
-            window = window_of(recorded, every)
+            found = _both(audit, control, recorded, every)
         except NoWindow as why:
             audit.judge(survives_every_crash_state, control, (), trouble=str(why))
             return
-        explored.append(_explore(audit, control, recorded, window, every))
-        if audit.part == "twin" and any(one.back.outcome not in GOOD for one in explored[-1].tried):
+        explored += found
+        if audit.part == "twin" and any(one.back.outcome not in GOOD for world in found for one in world.tried):
             break
     audit.judge(survives_every_crash_state, control, explored)
 
 
-def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, every: int) -> Explored:
-    states = _states(audit, recorded, window)
+def _both(audit: Audit, control: Trace, recorded: Trace, every: int) -> list[Explored]:
+    """The crash states of the save, and, at the largest world, those of a restart from one of them."""
+    window = window_of(recorded, every)
+    found = _explore(audit, control, recorded, window)
+    first = found.tried[0].back if found.tried else None
+    if first is not None and first.outcome == "wrong_checkpoint" and first.step == window.step - 2 * every:
+        found = _explore(audit, control, recorded, replace(window, oldest=first.step))  # an asynchronous save was still under way
+    elif first is not None and audit.part == "as_is" and first.outcome not in GOOD:
+        return [_explore(audit, control, recorded, from_the_beginning(recorded, window), Bounds(power_loss=False)), found]
+    again = _restarted_from(found)
+    if audit.part == "twin" or again is None or recorded.spec["world_size"] != audit.world_size:
+        return [found]
+    state, back_at = again
+    make = partial(_make, state, {one.n: one for one in found.window.log.operations})
+    steps = found.window.step - back_at + every
+    second = audit.resume_from_state(recorded, state.key, make, stop_after=steps, deadline_s=DEADLINE_S, stall_s=STALL_S, record=True)
+    return [found, _explore(audit, control, second, restart_of(second, found.window.step, back_at))]
+
+
+def _restarted_from(found: Explored) -> tuple[State, int] | None:
+    """The state with the most left over from the save that was cut: the last from which the job comes back at the checkpoint before."""
+    fitting = [
+        (one.state, one.back.step) for one in found.tried if one.state.kind == "process death" and one.back.outcome == "resumed_previous"
+    ]
+    state, step = fitting[-1] if fitting and not any(one.back.outcome not in GOOD for one in found.tried) else (None, None)
+    return (state, step) if state is not None and step is not None else None
+
+
+def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, bounds: Bounds = EVERYTHING) -> Explored:
+    states = _states(audit, recorded, window, bounds)
     chosen, stopped = _chosen(audit, states)
-    expected, tried, hangs, seconds = states_of(control), list[Tried](), 0, 0.0
-    oldest: int | None = None
+    expected, tried, seconds = states_of(control), list[Tried](), 0.0
     runs: dict[str, Seen] = {}
     outcomes: dict[str, Return] = {}
     operations = {one.n: one for one in window.log.operations}
@@ -83,32 +113,38 @@ def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, ever
             continue
         make = partial(_make, state, operations)
         resumed = audit.resume_from_state(recorded, state.key, make, stop_after=STEPS_AFTER, deadline_s=DEADLINE_S, stall_s=STALL_S)
-        oldest = oldest_right(control, resumed, window, every, expected) if oldest is None else oldest
-        back = outcome_of(control, resumed, window, oldest, expected)
+        advertised = any(one.back.step for one in tried)
+        back = outcome_of(control, resumed, window, expected, advertised=advertised)
         seconds += float(resumed.ended["wall_s"])
         tried.append(Tried(state, back, False))
-        hangs += back.outcome == "hang"
         looks = read_looks(resumed.folder / LOOKS)
         if looks is not None and back.outcome != "hang":
             runs[state.key], outcomes[state.key] = seen(state, looks), back
-        if hangs >= MOST_HANGS or (audit.part == "twin" and back.outcome not in GOOD):
-            stopped = f"stopped after {'two hangs' if hangs >= MOST_HANGS else 'the first bad one'}"
-            break
-        if sum(one.back.outcome not in GOOD for one in tried) >= MOST_BAD:
-            stopped = f"stopped after {MOST_BAD} bad ones"
+        if enough := _enough(audit, tried):
+            stopped = enough
             break
     return Explored(control.spec["world_size"], window, states, tuple(tried), seconds, stopped)
 
 
-def _states(audit: Audit, recorded: Trace, window: Window) -> States:
+def _enough(audit: Audit, tried: Sequence[Tried]) -> str:
+    """Why no more states need to be tried, "" where they do."""
+    bad = [one for one in tried if one.back.outcome not in GOOD]
+    if audit.part == "twin" and bad:
+        return "stopped after the first bad one"
+    if sum(one.back.outcome == "hang" for one in bad) >= MOST_HANGS:
+        return f"stopped after {MOST_HANGS} hangs"
+    return f"stopped after {MOST_BAD} bad ones" if len(bad) >= MOST_BAD else ""
+
+
+def _states(audit: Audit, recorded: Trace, window: Window, bounds: Bounds) -> States:
     """All of them; on the twin's execution those of the same save with the fault in it."""
     start = whole_tree(window.log, window.part.first)
     if audit.twin is None or audit.job.checkpoint is None:
-        return crash_states(window.log, window.part, Bounds(), start)
+        return crash_states(window.log, window.part, bounds, start)
     directory = os.path.relpath(audit.job.checkpoint.directory.replace("{out}", recorded.spec["out"]), recorded.spec["out"])
     part, left, fired = older_removed_first(window.part, start, "" if directory == "." else directory)
     audit.plant(fired)
-    return crash_states(window.log, part, Bounds(), left)
+    return crash_states(window.log, part, bounds, left)
 
 
 def _chosen(audit: Audit, states: States) -> tuple[tuple[State, ...], str]:
