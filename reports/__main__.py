@@ -1,4 +1,4 @@
-"""`python -m reports page | runbook | explain | verify | compare`: an audit's page and runbook, one criterion explained, traces checked, two audits compared.
+"""`python -m reports page | runbook | explain | verify | compare | history`: an audit's page and runbook, one criterion explained, traces checked, audits compared.
 
 Exit codes: 0 done and sound, 1 the traces are not those that were judged, 2 wrong use; errors are one sentence on standard error.
 `compare` has more of them: see `reports/compare.py`.
@@ -14,6 +14,7 @@ from typing import Any
 from reports.compare import add_parser as add_compare
 from reports.decide import PolicyError, decide
 from reports.evidence import EvidenceError
+from reports.history import add_parser as add_history
 
 EXIT_CHANGED = 1
 EXIT_USAGE = 2
@@ -34,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("page", help="write audit.json and audit.html again from the evidence")
     page.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     page.add_argument("--policy", type=Path, metavar="FILE", help="decide by this policy instead of reports/policy.toml")
+    page.add_argument(
+        "--before", type=Path, metavar="DIR", help="set this earlier audit, of another job, beside it on the page, and keep that"
+    )
     page.set_defaults(run=_page)
     book = commands.add_parser("runbook", help="write RUNBOOK.md and alerts.yml again from the evidence")
     book.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
@@ -48,12 +52,17 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     verify.set_defaults(run=_verify)
     add_compare(commands)
+    add_history(commands)
     return parser
 
 
 def _page(asked: argparse.Namespace) -> int:
     from reports.finish import finish
 
+    if asked.before is not None:
+        from reports.before_after import keep_before
+
+        keep_before(asked.audit_dir, asked.before)
     decision = finish(asked.audit_dir, asked.policy)
     print(asked.audit_dir / "audit.html")
     print(f"decision: {decision.verdict}" + (f" {decision.next_exposure}" if decision.verdict == "approve" else ""))
@@ -62,8 +71,10 @@ def _page(asked: argparse.Namespace) -> int:
 
 def _runbook(asked: argparse.Namespace) -> int:
     from reports.finish import write_runbook
+    from reports.seal import seal
 
     print(write_runbook(asked.audit_dir, _audit(asked)))
+    seal(asked.audit_dir)
     return 0
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import Interval, more_runs_needed, ratio_interval
+from suite.efficiency.busy import given_back
 from suite.efficiency.slowdown import why_slower
 from suite.efficiency.timing import rows_per_step, step_ms, too_short
 from suite.equivalence.usable import size, undecided, unusable
@@ -51,7 +52,10 @@ def scales(alone: Sequence[Trace], together: Sequence[Sequence[Trace]], work: Se
     weakest = min(found, key=lambda count: found[count].estimate)
     slow = next(traces for traces in together if size(traces[0]) == weakest)
     rows = {size(trace): rows_per_step(trace) for trace in work}
-    return _finding(found[weakest], weakest, bound, why_slower(alone, slow, rows), curve(alone, together, rows, found))
+    finding = _finding(found[weakest], weakest, bound, why_slower(alone, slow, rows), curve(alone, together, rows, found))
+    if finding.accepted:  # what may be too good is due to one device's time being too long, what may be too bad to the others'
+        return given_back(finding, alone, distance=1.0 - bound / found[weakest].low)
+    return given_back(finding, slow, distance=1.0 - found[weakest].high / bound)
 
 
 def efficiency(alone: Sequence[Trace], together: Sequence[Trace]) -> Interval:
@@ -81,12 +85,14 @@ def curve(
 
 def _finding(found: Interval, ranks: int, bound: float, why: str, points: list[dict[str, float | None]]) -> Finding:
     by_size = {point["world_size"]: point["step_ms"] or 0.0 for point in points}
-    text = f"{ranks} ranks take {by_size[ranks]:.3g} ms a step where one takes {by_size[1]:.3g}: speed-up {found.estimate * ranks:.2f}, efficiency {found.estimate:.2f}"
+    text = f"{ranks} ranks take {by_size[ranks]:.3g} ms a step where one takes {by_size[1]:.3g}: speed-up {found.estimate * ranks:.2f}, efficiency {found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    if found.high * ranks < 1.0:
+        text += f", so {ranks} ranks are slower than one"
     decided = found.holds(bound, "at_least")
     if decided is None:
         needed = more_runs_needed(found, bound)
         more = f"needs about {needed} more runs" if needed else "the efficiency lies at its bound, more runs will not tell"
-        text = f"undecided, {more}: {text} [{found.low:.2f}, {found.high:.2f}] straddles {bound:.2f}"
+        text = f"undecided, {more}: {text} straddles {bound:.2f}"
     elif not decided:
         text = f"{text}; {why}"
     return Finding(

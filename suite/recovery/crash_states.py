@@ -89,7 +89,9 @@ def _is_power_loss(one: Tried) -> bool:
 
 def _kinds(bad: Sequence[Tried]) -> str:
     counts = Counter((one.state.kind, one.back.outcome.replace("_", " ")) for one in bad)
-    return f"{len(bad)} bad states: " + ", ".join(f"{count} {outcome} by {kind}" for (kind, outcome), count in sorted(counts.items(), key=_deaths_first))
+    return f"{len(bad)} bad states: " + ", ".join(
+        f"{count} {outcome} by {kind}" for (kind, outcome), count in sorted(counts.items(), key=_deaths_first)
+    )
 
 
 def _deaths_first(counted: tuple[tuple[str, str], int]) -> tuple[bool, str]:

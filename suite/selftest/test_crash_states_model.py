@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,8 +28,8 @@ def log_of(operations: Sequence[Operation], messages: Sequence[Message] = ()) ->
     return Log(tuple(operations), tuple(messages), {}, "made up", True)
 
 
-def one(n: int, op: str, path: str = "", *, process: int = 0, count: int = 0, **fields: object) -> Operation:
-    return replace(Operation(n, process, count or n + 1, process, op, path, order=n + 1), **fields)  # type: ignore[arg-type]
+def one(n: int, op: str, path: str = "", *, process: int = 0, count: int = 0, **fields: Any) -> Operation:
+    return replace(Operation(n, process, count or n + 1, process, op, path, order=n + 1), **fields)
 
 
 class Disk:
@@ -49,7 +50,7 @@ class Disk:
         if kind == "rename":
             self.operations[-1] = replace(self.operations[-1], to=to)
 
-    def _do(self, kind: str, full: Path, to: Path, number: int) -> dict[str, object]:
+    def _do(self, kind: str, full: Path, to: Path, number: int) -> dict[str, Any]:
         if kind == "open":
             with full.open("wb"):
                 pass
