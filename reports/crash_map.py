@@ -18,7 +18,7 @@ LEFT_UNITS = 118.0
 
 def crash_map_height(rows: Rows) -> float:
     """The height in units: a heading for each save, its lines, and the key."""
-    return 24.0 + sum(18.0 + CELL_UNITS * len(lines) for _, lines in _saves(rows)) + 15.0 * len(_seen(rows))
+    return 24.0 + sum(22.0 + CELL_UNITS * len(lines) for _, lines in _saves(rows)) + 15.0 * len(_seen(rows))
 
 
 def draw_crash_map(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
@@ -30,8 +30,8 @@ def draw_crash_map(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None
     axes.set_axis_off()
     cell, top = (width - LEFT_UNITS - 4.0) / PER_LINE, 8.0
     for heading, lines in _saves(rows):
-        axes.text(4.0, top + 6.0, heading, va="center", color=COLOUR["muted"])
-        top += 18.0
+        axes.text(4.0, top + 9.0, heading, va="center", color=COLOUR["muted"])
+        top += 22.0
         for label, members in lines:
             axes.text(LEFT_UNITS - 6.0, top + CELL_UNITS / 2, label, ha="right", va="center", color=COLOUR["muted"])
             _cells(axes, members, top, cell)
