@@ -231,7 +231,8 @@ def _own(audit: Mapping[str, Any], checkpoint: Mapping[str, Any], key: str, expe
     line = checkpoint.get(key)
     if not line:
         return [{"command": f"# the job has no such command: add [checkpoint] {key} to its job.toml", "expect": expect, "matches": ""}]
-    return [{"command": f"(cd {_folder(audit['job'])} && python {_filled(line, audit['job'], 1)})", "expect": expect, "matches": matches}]
+    command = _filled(line, audit["job"], 1, '"$OUT"')
+    return [{"command": f"(cd {_folder(audit['job'])} && python {command})", "expect": expect, "matches": matches}]
 
 
 def _finding_time(audit: Mapping[str, Any], id: str, what: str) -> dict[str, Any]:
