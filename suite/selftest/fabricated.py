@@ -335,6 +335,8 @@ SLOW = Finding(
     REJECTED, 0.52, "", 0.65, "at_least", "Two ranks are only 1.04 times as fast as one: 39.6 ms a step against 41.2 ms.", interval=(0.49, 0.55),
     samples=9, details=_scaling(39.6),
 )  # fmt: skip
+
+
 def _crash_map() -> list[dict[str, Any]]:
     """The boundaries, each cut by both kinds of crash."""
     cut = {"world_size": 2, "what": "save of step 12"}
