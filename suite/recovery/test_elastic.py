@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from fixtures.audit import Audit
 from fixtures.criterion import Twin, criterion
 from fixtures.faults import Fault
-from fixtures.trace import Trace
-from suite.equivalence.test_computation import CONTROLS
+from suite.equivalence.starts import CONTROLS, Start, as_it_runs, exactly
 from suite.equivalence.trajectory import own_randomness
 from suite.equivalence.usable import unusable
 from suite.recovery.elastic import Change, goes_on_elastically
 from suite.recovery.kills import cadence
 from suite.recovery.restore import idle_part
-
-Start = Callable[..., Trace]
 
 
 @criterion(
@@ -57,9 +51,10 @@ def test_elastic(audit: Audit) -> None:
 
 def _numerics(audit: Audit) -> tuple[Start, str]:
     """As the job runs; in float64 with dropout off where it draws random numbers per sample, so that no two of its runs compare."""
-    alone, permuted = audit.run(world_size=1, planted=False), [audit.run(world_size=1, permute=1, planted=False)]
+    start = as_it_runs(audit)
+    alone, permuted = start(world_size=1, planted=False), [start(world_size=1, permute=1, planted=False)]
     random = not unusable([alone, *permuted], "loss") and bool(own_randomness(alone, permuted, "as_run"))
-    return (partial(audit.run, numerics="exact"), "exact") if random else (audit.run, "as_run")
+    return (exactly(audit), "exact") if random else (as_it_runs(audit), "as_run")
 
 
 def _divides(audit: Audit, *worlds: int) -> bool:
