@@ -90,6 +90,7 @@ def test_a_twin_is_swept_by_replacing_a_parameter() -> None:
 
 
 def test_only_what_acts_in_a_rank_is_carried_there() -> None:
+    """Neither damage to files nor the link that a world runs over."""
     carried = json.loads(faults_to_json(ONE_OF_EACH))
-    assert len(carried) == len(ONE_OF_EACH) - 1
-    assert all(not fault["kind"].startswith("input_") for fault in carried)
+    assert len(carried) == len(ONE_OF_EACH) - 2
+    assert all(not fault["kind"].startswith(("input_", "slow_link")) for fault in carried)
