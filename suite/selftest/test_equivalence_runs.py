@@ -18,7 +18,6 @@ from suite.equivalence import test_state as state
 from suite.selftest.criterion_runs import JOBS, CriterionRuns
 
 SCRIPT = JOBS / "features" / "train.py"
-NOISY = ("equivalence.data_coverage", "equivalence.data_order", "equivalence.gradient", "equivalence.loss_trajectory")
 
 
 def job(folder: Path, name: str, options: str = "", steps: int = 14, accumulate: bool = True) -> Job:
@@ -108,14 +107,16 @@ def test_a_parameter_without_part_in_the_loss_is_found(runs: CriterionRuns) -> N
     assert "spare.weight" in result.finding.explanation
 
 
-MATRIX = [
-    f"{dtype} {parallel} --accumulate {accumulate} {noise} --norm {norm}"
-    for dtype in ("", "--bf16")
-    for parallel in ("", "--parallel fsdp2")
-    for accumulate in (1, 4)
-    for noise in ("", "--dropout 0.2")
-    for norm in ("none", "batch", "sync")
-]
+MATRIX = (  # every pair of precision, wrapper, accumulation, dropout and batch statistics at least once: all 48 take ten minutes
+    "--accumulate 1 --norm none",
+    "--bf16 --parallel fsdp2 --accumulate 4 --dropout 0.2 --norm none",
+    "--accumulate 4 --dropout 0.2 --norm batch",
+    "--bf16 --accumulate 1 --norm batch",
+    "--parallel fsdp2 --accumulate 1 --dropout 0.2 --norm sync",
+    "--bf16 --accumulate 4 --norm sync",
+    "--parallel fsdp2 --accumulate 4 --norm batch",
+    "--bf16 --accumulate 1 --dropout 0.2 --norm sync",
+)
 EVERY = (
     *(
         samples.test_data_coverage,
@@ -134,7 +135,6 @@ EVERY = (
     ),
     *(outcome.test_schedule, computation.test_ranks_agree, scale.test_accumulation),
 )
-PER_RANK_STATISTICS = "batch statistics of a rank's own share are another model at every world size: rejected by design"
 
 
 def by_design(options: str, id: str) -> bool:
