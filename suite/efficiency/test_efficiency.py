@@ -9,13 +9,12 @@ from fixtures.spread import MOST_HOSTS, Spread, carried_bytes, wrong_spread
 from fixtures.trace import Trace
 from suite.efficiency.breakdown import accounted_for
 from suite.efficiency.diagnosis import bound_by_compute, rate_for
-from suite.efficiency.scaling import Room, scales
+from suite.efficiency.repeats import REPEATS, room_of, timed
+from suite.efficiency.scaling import scales
 from suite.efficiency.work import same_work
 from suite.equivalence.usable import worlds
 
-REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
-TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
 LINKED_STEPS = 8  # over a slow link each takes several times as long
 DELAY_MS = 120.0
 
@@ -54,12 +53,12 @@ def test_same_work(audit: Audit) -> None:
 )
 def test_scaling(audit: Audit) -> None:
     """Another rank pays for itself."""
-    room = _room(audit)
+    room = room_of(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
     for repeats in LOOKS:
-        alone, *together = _timed(audit, planted=worlds(audit.world_size), repeats=repeats)
+        alone, *together = timed(audit, planted=worlds(audit.world_size), repeats=repeats)
         found = scales(alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
         if found.accepted is not None:
             break
@@ -79,11 +78,11 @@ def test_scaling(audit: Audit) -> None:
 )
 def test_breakdown(audit: Audit) -> None:
     """The time of a step goes into computing."""
-    room = _room(audit)
+    room = room_of(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     bounds = {"data_wait_share": audit.targets("data_wait_share"), "exposed_share": audit.targets("exposed_share")}
-    audit.judge(accounted_for, _timed(audit, planted=(audit.world_size,)), room=room, **bounds)
+    audit.judge(accounted_for, timed(audit, planted=(audit.world_size,)), room=room, **bounds)
 
 
 @criterion(
@@ -105,11 +104,11 @@ def test_breakdown(audit: Audit) -> None:
 )
 def test_diagnosis(audit: Audit) -> None:
     """Nothing that is cheaper to mend than computing comes first."""
-    if reason := _room(audit).oversubscribed(audit.world_size):
+    if reason := room_of(audit).oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     link = _slow_link(audit)
-    largest = _linked(audit, link) if link else _timed(audit, planted=(audit.world_size,))[-1]
-    audit.judge(bound_by_compute, largest, room=_room(audit))
+    largest = _linked(audit, link) if link else timed(audit, planted=(audit.world_size,))[-1]
+    audit.judge(bound_by_compute, largest, room=room_of(audit))
 
 
 def _slow_link(audit: Audit) -> Spread | None:
@@ -135,23 +134,3 @@ def _linked(audit: Audit, link: Spread) -> list[Trace]:
     ]
     audit.plant(all(carried_bytes(run.folder) > 0 for run in runs))
     return runs
-
-
-def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:
-    """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike.
-
-    planted: the world sizes that the twin's fault concerns; the others are controls.
-    """
-    sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
-    found: dict[int, list[Trace]] = {count: [] for count in sizes}
-    for repeat in range(repeats):
-        for count in sizes if repeat % 2 == 0 else sizes[::-1]:
-            found[count].append(
-                audit.run(world_size=count, level="timing", steps=steps, timed=True, repeat=repeat, planted=count in planted)
-            )
-    return list(found.values())
-
-
-def _room(audit: Audit) -> Room:
-    places, what = ("gpus", "GPUs") if audit.backend == "nccl" else ("cores", "cores")
-    return Room(int(audit.environment.get(places, 0)), what)
