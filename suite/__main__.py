@@ -19,11 +19,11 @@ EXIT_NAMED = 1
 EXIT_USAGE = 2
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = "python -m suite") -> int:
     from fixtures.rejudge import RejudgeError
     from fixtures.trace import TraceError
 
-    asked = _parser().parse_args(arguments)
+    asked = _parser(prog).parse_args(arguments)
     try:
         return int(asked.run(asked))
     except (RejudgeError, EvidenceError, TraceError, RuntimeError) as error:
@@ -31,8 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m suite", description="Judge the stored traces of an audit again, or look at one run.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Judge the stored traces of an audit again, or look at one run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     judge = commands.add_parser("judge", help="judge stored traces again and rewrite evidence, audit.json and audit.html")
     judge.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
