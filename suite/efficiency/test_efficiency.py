@@ -10,7 +10,6 @@ from suite.efficiency.breakdown import accounted_for
 from suite.efficiency.diagnosis import bound_by_compute
 from suite.efficiency.scaling import Room, scales
 from suite.efficiency.work import same_work
-from suite.equivalence.usable import worlds
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
@@ -31,7 +30,7 @@ DELAY_MS = 120.0
 def test_same_work(audit: Audit) -> None:
     """More ranks share a step's work, they do not multiply it."""
     padding = audit.job.capabilities.get("padding", "")
-    together = [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]]
+    together = [audit.run(world_size=count) for count in audit.worlds[1:]]
     audit.judge(same_work, audit.run(world_size=1), together, padding=padding if isinstance(padding, str) else "")
 
 
@@ -55,9 +54,9 @@ def test_scaling(audit: Audit) -> None:
     room = _room(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
+    work = [audit.run(world_size=count, planted=False) for count in audit.worlds]
     for repeats in LOOKS:
-        alone, *together = _timed(audit, planted=worlds(audit.world_size), repeats=repeats)
+        alone, *together = _timed(audit, planted=audit.worlds, repeats=repeats)
         found = scales(alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
         if found.accepted is not None:
             break
@@ -110,7 +109,7 @@ def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> li
 
     planted: the world sizes that the twin's fault concerns; the others are controls.
     """
-    sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
+    sizes, steps = audit.worlds, min(audit.job.steps, TIMED_STEPS)
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
     for repeat in range(repeats):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:

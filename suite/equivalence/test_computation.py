@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fixtures.audit import Audit
@@ -14,7 +14,7 @@ from suite.equivalence.cause import Contributions, contributions
 from suite.equivalence.gradient import another_order, gradients_agree
 from suite.equivalence.power import smallest_scale, sweep_steps
 from suite.equivalence.trajectory import losses_agree, losses_far_apart, own_randomness
-from suite.equivalence.usable import size, unusable, worlds
+from suite.equivalence.usable import size, unusable
 
 Start = Callable[..., Trace]  # audit.run with some of its arguments fixed
 
@@ -37,7 +37,7 @@ CONTROLS = 5  # permuted one-device runs; three is the least the envelope takes,
 )
 def test_gradient(audit: Audit) -> None:
     """The ranks' averaged gradient is one device's."""
-    alone, permuted, together = _runs(_first_gradient(audit), audit.world_size)
+    alone, permuted, together = _runs(_first_gradient(audit), audit.worlds)
     if gradients_agree(alone, permuted, together).accepted is False:
         audit.judge(gradients_agree, alone, permuted, together, shares={size(trace): _shares(audit, trace) for trace in together})
     power = _power(audit, alone, permuted) if audit.part == "as_is" and together else ""
@@ -61,13 +61,13 @@ def test_gradient(audit: Audit) -> None:
 )
 def test_loss_trajectory(audit: Audit) -> None:
     """The loss curve does not depend on the world size."""
-    alone, permuted, together = _runs(audit.run, audit.world_size)
+    alone, permuted, together = _runs(audit.run, audit.worlds)
     seen = not unusable([alone, *permuted], "loss")
     if seen and own_randomness(alone, permuted, "as_run"):
-        audit.judge(losses_agree, *_runs(_exactly(audit), audit.world_size), numerics="exact")
+        audit.judge(losses_agree, *_runs(_exactly(audit), audit.worlds), numerics="exact")
     elif seen and not any(another_order(alone, trace) for trace in permuted):
         start = _exactly(audit)
-        audit.judge(losses_far_apart, start(world_size=1), [start(world_size=count) for count in worlds(audit.world_size)[1:]])
+        audit.judge(losses_far_apart, start(world_size=1), [start(world_size=count) for count in audit.worlds[1:]])
     else:
         audit.judge(losses_agree, alone, permuted, together)
 
@@ -84,7 +84,7 @@ def test_loss_trajectory(audit: Audit) -> None:
 )
 def test_ranks_agree(audit: Audit) -> None:
     """There is one model, not one per rank."""
-    audit.judge(parameters_agree, [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]])
+    audit.judge(parameters_agree, [audit.run(world_size=count) for count in audit.worlds[1:]])
 
 
 def _exactly(audit: Audit) -> Start:
@@ -97,10 +97,10 @@ def _first_gradient(audit: Audit) -> Start:
     return partial(audit.run, numerics="exact", level="full", steps=FIRST_STEPS)
 
 
-def _runs(start: Start, largest: int) -> tuple[Trace, list[Trace], list[Trace]]:
+def _runs(start: Start, sizes: Sequence[int]) -> tuple[Trace, list[Trace], list[Trace]]:
     """One device, one device in other orders, and the ranks."""
     permuted = [start(world_size=1, permute=seed) for seed in range(1, CONTROLS + 1)]
-    return start(world_size=1), permuted, [start(world_size=count) for count in worlds(largest)[1:]]
+    return start(world_size=1), permuted, [start(world_size=count) for count in sizes[1:]]
 
 
 def _shares(audit: Audit, whole: Trace) -> Contributions:

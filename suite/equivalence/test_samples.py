@@ -7,7 +7,6 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from suite.equivalence.coverage import each_sample_once
 from suite.equivalence.order import same_samples_each_step
-from suite.equivalence.usable import worlds
 
 _CONTENT = "A sample is known by a hash of the rows the model is given, so two samples count as different when their content differs."
 
@@ -25,7 +24,7 @@ _CONTENT = "A sample is known by a hash of the rows the model is given, so two s
 def test_data_coverage(audit: Audit) -> None:
     """Ranks share an epoch without overlap and without gaps."""
     alone = audit.run(world_size=1)
-    together = [audit.run(world_size=size) for size in worlds(audit.world_size)[1:]]
+    together = [audit.run(world_size=size) for size in audit.worlds[1:]]
     audit.judge(each_sample_once, alone, together, padding=_declared(audit, "padding"))
 
 
@@ -42,7 +41,7 @@ def test_data_coverage(audit: Audit) -> None:
 def test_data_order(audit: Audit) -> None:
     """A step is the same step at every world size."""
     alone = audit.run(world_size=1)
-    together = [audit.run(world_size=size) for size in worlds(audit.world_size)[1:]]
+    together = [audit.run(world_size=size) for size in audit.worlds[1:]]
     audit.judge(same_samples_each_step, alone, together, padding=_declared(audit, "padding"), fixed_order=_declared(audit, "fixed_order"))
 
 

@@ -43,7 +43,13 @@ def run(*words: str | Path, cwd: Path, **variables: str) -> subprocess.Completed
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as pip builds it, from a copy, since setuptools leaves its build folders behind."""
     folder = tmp_path_factory.mktemp("source")
-    for name in (*bundle(ROOT), "README.md", "LICENSE", "setup.py", *(f"rankproof/{one.name}" for one in (ROOT / "rankproof").glob("*.py"))):
+    for name in (
+        *bundle(ROOT),
+        "README.md",
+        "LICENSE",
+        "setup.py",
+        *(f"rankproof/{one.name}" for one in (ROOT / "rankproof").glob("*.py")),
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
     (folder / STAMP).write_text(json.dumps({"commit": "c0ffee" * 6 + "c0ff", "dirty": False, "sha256": digest(folder)}))
