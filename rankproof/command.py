@@ -28,6 +28,7 @@ OF_REPORTS = {
     "runbook": "write RUNBOOK.md and alerts.yml again from the evidence",
     "explain": "say what one criterion claims, what was found and how to check it",
     "verify": "recompute the digest of every trace file and name what differs",
+    "history": "the verdicts of a job from audit to audit",
     "compare": "compare two audits: verdict changes first, then numbers by interval",
 }
 AUDIT = "rankproof audit job.toml [job.toml ...] [-m cpu|gpu|bench] [--world-size N] [any option of pytest]"
