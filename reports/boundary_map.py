@@ -22,6 +22,7 @@ OUTCOMES: dict[str, tuple[str, str, str]] = {
     "torn": ("T", "failed", "torn mix of two steps"),
     "exit_0_without_resuming": ("0", "failed", "exit 0 without resuming"),
     "hang": ("H", "failed", "hang"),
+    "wrong_checkpoint": ("W", "failed", "wrong checkpoint"),
     "not_seen": ("?", "inconclusive", "not seen"),
 }
 OTHER = ("*", "inconclusive", "")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.boundary_map import boundary_height, boundary_words, draw_boundaries
+from reports.crash_map import crash_map_height, crash_map_words, draw_crash_map
 from reports.plot_svg import COLOUR, StyleSheet, figure, themed_svg
 from reports.wording import counted, number, quantity
 
@@ -253,6 +254,7 @@ KINDS: dict[str, tuple[str, Callable[[Rows], float], Paint, Words]] = {
     "breakdown": ("Where a step goes", lambda rows: 96.0 + 26.0 * len(rows), _breakdown, _breakdown_words),
     "timeline": ("Recovery", lambda rows: 52.0 + 19.0 * len(rows), _timeline, _timeline_words),
     "boundaries": ("Crash boundaries", boundary_height, draw_boundaries, boundary_words),
+    "crash_map": ("Crash states", crash_map_height, draw_crash_map, crash_map_words),
     "trajectory": ("Deviation from one device", lambda rows: 200.0, _trajectory, _trajectory_words),
     "lateness": ("Lateness at the collectives", lambda rows: 60.0 + 26.0 * len(rows), _lateness, _lateness_words),
 }

@@ -60,13 +60,29 @@ def boundaries_of(control: Trace, *, every: int) -> tuple[Boundary, ...]:
     return (*found, *idle) if found else ()
 
 
+def spread(boundaries: Sequence[Boundary], most: int) -> tuple[Boundary, ...]:
+    """At most `most` boundaries, spread evenly over the operations of every rank: its first and its last are among them."""
+    ranks = sorted({boundary.rank for boundary in boundaries})
+    chosen: list[Boundary] = []
+    for place, rank in enumerate(ranks):
+        mine = [boundary for boundary in boundaries if boundary.rank == rank]
+        share = min(len(mine), max(2, (most - len(chosen)) // (len(ranks) - place)))
+        chosen += [mine[round(index * (len(mine) - 1) / max(1, share - 1))] for index in range(share)]
+    return tuple(dict.fromkeys(chosen))
+
+
 def attempted(control: Trace, attempt: Attempt, *, every: int, expected: States | None = None) -> Return:
     """How the job came back from one boundary."""
     return come_back(control, attempt.resumed, newest=2 * every, expected=expected)
 
 
-def survives_every_boundary(control: Trace, attempts: Sequence[Attempt], *, every: int, existing: int) -> Finding:
-    """No boundary of a save leaves the job with anything but its newest complete or its previous checkpoint."""
+def survives_every_boundary(
+    control: Trace, attempts: Sequence[Attempt], *, every: int, existing: int, chosen: int | None = None
+) -> Finding:
+    """No boundary of a save leaves the job with anything but its newest complete or its previous checkpoint.
+
+    `existing` boundaries there are, `chosen` of them were to be tried (all, if not given).
+    """
     if control.crashed or control.steps.empty:
         return Finding(accepted=None, explanation=f"the uninterrupted control did not finish: {how_it_ended(control)}")
     if not existing:
@@ -83,8 +99,12 @@ def survives_every_boundary(control: Trace, attempts: Sequence[Attempt], *, ever
         worst = bad[0]
         text = f"{worst['words']}: {worst['return']} ({len(bad)} of {len(rows)} boundaries tried end badly, of {existing} that exist{_spread(bad)})"
         return Finding(accepted=False, value=len(bad), unit="boundaries", bound=0, explanation=text, samples=len(rows), details=details)
-    if unsure or len(rows) < existing:
-        why = f"{unsure[0]['words']}: {unsure[0]['return']}" if unsure else f"only {len(rows)} of {existing} boundaries were tried"
+    if unsure or len(rows) < (existing if chosen is None else chosen):
+        why = (
+            f"{unsure[0]['words']}: {unsure[0]['return']}"
+            if unsure
+            else f"only {len(rows)} of {existing if chosen is None else chosen} boundaries were tried"
+        )
         return Finding(accepted=None, explanation=why, samples=len(rows), details=details)
     counts = details["outcomes"]
     lost = max((row["lost_steps"] or 0 for row in rows), default=0)

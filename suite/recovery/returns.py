@@ -13,7 +13,7 @@ from suite.recovery.ends import how_it_ended, hung
 
 Outcome = Literal[
     "resumed_newest", "resumed_previous", "loud_failure", "silent_divergence", "fresh_start", "torn", "exit_0_without_resuming", "hang",
-    "not_seen",
+    "wrong_checkpoint", "not_seen",
 ]  # fmt: skip
 GOOD = ("resumed_newest", "resumed_previous")
 
@@ -53,7 +53,7 @@ def come_back(control: Trace, resumed: Trace, *, newest: int, expected: States |
     common = set.intersection(*(set(steps) for steps in by_rank.values()))
     if not common:
         return _no_common_state(by_rank, resumed)
-    return _judged(best_alignment(wanted, seen, sorted(common)), wanted, resumed, newest)
+    return _judged(best_alignment(wanted, seen, sorted(common)), wanted, seen, resumed, newest)
 
 
 def _no_step(resumed: Trace) -> Return:
@@ -78,7 +78,18 @@ def _no_common_state(by_rank: dict[int, tuple[int, ...]], resumed: Trace) -> Ret
     )
 
 
-def _judged(found: Comparison, wanted: States, resumed: Trace, newest: int) -> Return:
+def _mixed(wanted: States, seen: States, step: int) -> str:
+    """Parameters of one step with the optimizer state of another, in words; "" where that is not so."""
+    for rank in sorted(set(wanted) & set(seen)):
+        held = seen[rank][0].get("optimizer_digest")
+        if held is None or not step or held == wanted[rank][step].get("optimizer_digest"):
+            continue
+        if other := next((at for at, state in sorted(wanted[rank].items()) if at and state.get("optimizer_digest") == held), None):
+            return f"torn: rank {rank} came back with the parameters of step {step} and the optimizer state of step {other}"
+    return ""
+
+
+def _judged(found: Comparison, wanted: States, seen: States, resumed: Trace, newest: int) -> Return:
     parts = found.difference.parts if found.difference else ()
     if found.step == 0:
         return Return(
@@ -92,6 +103,8 @@ def _judged(found: Comparison, wanted: States, resumed: Trace, newest: int) -> R
     if resumed.crashed:
         words = f"loud failure: it came back at step {found.step} and then {how_it_ended(resumed)}"
         return Return("loud_failure", found.step, words, parts, found.compared, found.unseen)
+    if mixed := _mixed(wanted, seen, found.step):
+        return Return("torn", None, mixed, parts, found.compared, found.unseen)
     if found.difference is not None:
         words = f"came back at step {found.step} but is not the uninterrupted run: first difference in {explain(found.difference, wanted)}"
         return Return("silent_divergence", found.step, words, parts, found.compared, found.unseen)

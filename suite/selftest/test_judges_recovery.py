@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.trace import Record, Trace
-from suite.recovery.boundaries import Attempt, Boundary, boundaries_of, survives_every_boundary
+from suite.recovery.boundaries import Attempt, Boundary, boundaries_of, spread, survives_every_boundary
 from suite.recovery.continuation import continues
 from suite.recovery.restore import Restored, restores
 from suite.recovery.returns import come_back
@@ -255,3 +255,16 @@ def test_save_that_was_not_seen_is_no_pass() -> None:
 
     assert finding.accepted is None
     assert "no save was seen at step 8" in finding.explanation
+
+
+def test_boundaries_tried_are_spread_over_every_rank() -> None:
+    """The first and the last operation of each rank are always among them; few enough are all taken."""
+    boundaries = [Boundary(rank, n, "write", "x", 8) for rank, count in ((0, 20), (1, 3)) for n in range(1, count + 1)]
+    chosen = spread(boundaries, 8)
+
+    assert [(boundary.rank, boundary.n) for boundary in chosen] == [(0, 1), (0, 7), (0, 14), (0, 20), (1, 1), (1, 2), (1, 3)]
+    assert spread(boundaries, 100) == tuple(boundaries)
+    assert spread((), 8) == ()
+    attempt = Attempt(boundaries[0], killed_run(8, None, 1), resumed_run(4))
+    assert survives_every_boundary(control_run(), [attempt], every=EVERY, existing=23, chosen=1).accepted is True
+    assert survives_every_boundary(control_run(), [attempt], every=EVERY, existing=23, chosen=7).accepted is None

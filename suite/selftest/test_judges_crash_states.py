@@ -1,0 +1,108 @@
+"""The judge of crash states, on made-up outcomes: right ones pass, each wrong one is rejected in its own words, missing ones decide nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.crash.operations import Log, Operation
+from fixtures.crash.progress import Progress
+from fixtures.crash.states import Kind, State, States
+from fixtures.crash.tree import first_tree
+from suite.recovery.alignment import states_of
+from suite.recovery.crash_states import Explored, Tried, outcome_of, survives_every_crash_state
+from suite.recovery.crash_window import Window
+from suite.recovery.returns import Outcome, Return
+from suite.selftest.synthetic import ended_well, make_trace
+from suite.selftest.test_judges_recovery import control_run, resumed_run
+
+SAVE = Operation(0, 0, 1, 0, "rename", "latest.tmp", "latest.pt")
+
+
+def window(step: int = 6, oldest: int = 4, *, whole: bool = False) -> Window:
+    part = Progress(((SAVE,),), {0: {}}, (0,), (1,))
+    return Window(step, oldest, f"save of step {step}", Log((SAVE,), (), {}, "made up", True), part, (SAVE,), whole)
+
+
+def state(key: str, kind: Kind = "process death") -> State:
+    return State(key, kind, SAVE, f"killed after {SAVE.words} on rank 0", first_tree({}), {})
+
+
+def explored(*outcomes: Outcome, stopped: str = "", kind: Kind = "process death") -> Explored:
+    states = tuple(state(str(index), kind) for index in range(len(outcomes)))
+    tried = tuple(
+        Tried(one, Return(outcome, 4, f"in words: {outcome}"), index > 0)
+        for index, (one, outcome) in enumerate(zip(states, outcomes, strict=True))
+    )
+    existing = {"process death": 7 * (kind == "process death"), "power loss": 7 * (kind == "power loss")}
+    return Explored(2, window(), States(states, existing, ()), tried, 2.0, stopped)
+
+
+CONTROL = control_run()
+
+
+def test_right_outcomes_pass_and_the_numbers_are_told() -> None:
+    finding = survives_every_crash_state(CONTROL, [explored("resumed_newest", "resumed_previous", "resumed_previous")])
+
+    assert finding.accepted is True
+    assert "7 ways to crash, 3 different folders, 3 judged by 1 resumes" in finding.explanation
+    assert "1 came back from the newest checkpoint, 2 from the one before" in finding.explanation
+    assert finding.details["states_per_s"] == 1.5
+    assert finding.details["crash_map"][0]["outcome"] == "resumed_previous"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    ["silent_divergence", "torn", "wrong_checkpoint", "fresh_start", "exit_0_without_resuming", "hang", "loud_failure"],
+)
+def test_each_wrong_outcome_is_rejected_with_the_operation_to_blame(outcome: Outcome) -> None:
+    finding = survives_every_crash_state(CONTROL, [explored("resumed_newest", outcome)])
+
+    assert finding.accepted is False
+    assert finding.value == 1
+    assert "killed after rename latest.tmp -> latest.pt on rank 0: in words: " + outcome in finding.explanation
+    assert finding.details["bad"][0]["operation"] == "rename latest.tmp -> latest.pt"
+    assert finding.details["crash_map"][0]["outcome"] == outcome
+
+
+def test_process_death_is_named_before_power_loss() -> None:
+    power = explored("torn", kind="power loss")
+    finding = survives_every_crash_state(CONTROL, [power, explored("loud_failure")])
+
+    assert "in words: loud_failure" in finding.explanation
+    assert "1 loud failure by process death, 1 torn by power loss" in finding.explanation
+
+
+def test_what_was_not_seen_or_not_tried_decides_nothing() -> None:
+    unseen = survives_every_crash_state(CONTROL, [explored("resumed_newest", "not_seen")])
+    hanging = survives_every_crash_state(CONTROL, [explored("resumed_newest", stopped="stopped after 2 hangs")])
+    nothing = survives_every_crash_state(CONTROL, [explored()])
+    refused = survives_every_crash_state(CONTROL, [], trouble="ptrace is refused")
+    crashed = survives_every_crash_state(make_trace(ended=ended_well(1, rank0=1)), [explored("resumed_newest")])
+
+    assert [one.accepted for one in (unseen, hanging, nothing, refused, crashed)] == [None] * 5
+    assert refused.explanation == "ptrace is refused"
+
+
+def test_a_bound_shows_in_the_verdict() -> None:
+    finding = survives_every_crash_state(CONTROL, [explored("resumed_newest", stopped="bound: 1 of them drawn by seed 0")])
+
+    assert finding.accepted is True
+    assert "bound: 1 of them drawn by seed 0" in finding.explanation
+
+
+def test_an_older_checkpoint_is_the_wrong_one_and_a_fresh_start_is_right_only_before_the_first() -> None:
+    wanted, older, fresh = states_of(CONTROL), resumed_run(2), resumed_run(0)
+
+    assert outcome_of(CONTROL, older, window(), wanted, advertised=True).outcome == "wrong_checkpoint"
+    assert outcome_of(CONTROL, older, window(oldest=2), wanted, advertised=True).outcome == "resumed_previous"
+    assert outcome_of(CONTROL, fresh, window(), wanted, advertised=False).outcome == "fresh_start"
+    assert outcome_of(CONTROL, fresh, window(whole=True), wanted, advertised=False).outcome == "resumed_previous"
+    assert outcome_of(CONTROL, fresh, window(whole=True), wanted, advertised=True).outcome == "fresh_start"
+
+
+def test_parameters_of_one_step_with_the_optimizer_of_another_are_torn() -> None:
+    mixed = resumed_run(6, change=lambda record: {**record, "optimizer_digest": f"{4 + 500:016x}"} if record["kind"] == "start" else record)
+    back = outcome_of(CONTROL, mixed, window(), states_of(CONTROL), advertised=True)
+
+    assert back.outcome == "torn"
+    assert back.words == "torn: rank 0 came back with the parameters of step 6 and the optimizer state of step 4"
