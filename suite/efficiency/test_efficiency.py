@@ -5,7 +5,7 @@ from __future__ import annotations
 from fixtures.audit import Audit
 from fixtures.criterion import Twin, criterion
 from fixtures.faults import SLOW_LINK, Fault
-from fixtures.spread import MOST_HOSTS, Spread, wrong_spread
+from fixtures.spread import MOST_HOSTS, Spread, carried_bytes, wrong_spread
 from fixtures.trace import Trace
 from suite.efficiency.breakdown import accounted_for
 from suite.efficiency.diagnosis import bound_by_compute, rate_for
@@ -128,10 +128,12 @@ def _slow_link(audit: Audit) -> Spread | None:
 def _linked(audit: Audit, link: Spread) -> list[Trace]:
     """Repeats of the largest world over a link between two hosts."""
     steps = min(audit.job.steps, LINKED_STEPS)
-    return [
+    runs = [
         audit.run(world_size=audit.world_size, level="timing", steps=steps, timed=True, repeat=repeat, spread=link)
         for repeat in range(REPEATS)
     ]
+    audit.plant(all(carried_bytes(run.folder) > 0 for run in runs))
+    return runs
 
 
 def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:
