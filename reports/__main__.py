@@ -20,8 +20,8 @@ EXIT_CHANGED = 1
 EXIT_USAGE = 2
 
 
-def main(arguments: list[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
+def main(arguments: list[str] | None = None, prog: str = "python -m reports") -> int:
+    asked = _parser(prog).parse_args(arguments)
     try:
         return int(asked.run(asked))
     except (EvidenceError, PolicyError) as error:
@@ -29,8 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reports", description="What may be concluded from the evidence of an audit.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="What may be concluded from the evidence of an audit.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     page = commands.add_parser("page", help="write audit.json and audit.html again from the evidence")
     page.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
@@ -70,18 +70,21 @@ def _page(asked: argparse.Namespace) -> int:
 
 
 def _runbook(asked: argparse.Namespace) -> int:
+    from reports.evidence import load
     from reports.finish import write_runbook
     from reports.seal import seal
 
-    print(write_runbook(asked.audit_dir, _audit(asked)))
+    print(write_runbook(asked.audit_dir, _audit(asked), load(asked.audit_dir).meta))
     seal(asked.audit_dir)
     return 0
 
 
 def _explain(asked: argparse.Namespace) -> int:
+    from reports.evidence import load
     from reports.explain import explanation
+    from reports.wording import spoken
 
-    print(explanation(_audit(asked), asked.criterion))
+    print(spoken(explanation(_audit(asked), asked.criterion), load(asked.audit_dir).meta))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from reports.policy import check_waivers
 from reports.runbook import rendered
 from reports.seal import seal
 from reports.verdicts import rulings
+from reports.wording import spoken
 
 
 def finish(audit_dir: Path, policy_path: Path | None = None, now: datetime | None = None) -> Decision:
@@ -32,20 +34,20 @@ def finish(audit_dir: Path, policy_path: Path | None = None, now: datetime | Non
     judged = rulings(evidence, policy.waivers)
     decision = rule(evidence, judged, policy, moment)
     audit = audit_json(evidence, judged, decision, policy)
-    text = dumped(audit)
-    page = render_page(audit, text)
+    text = spoken(dumped(audit), evidence.meta)
+    page = spoken(render_page(json.loads(text), text), evidence.meta)
     _write_whole(audit_dir / "audit.json", text)
     _write_whole(audit_dir / "audit.html", page)
     set_meta(audit_dir, "decision", {"verdict": decision.verdict, "owner": decision.owner, "policy_sha256": policy.sha256})
-    write_runbook(audit_dir, audit)
+    write_runbook(audit_dir, audit, evidence.meta)
     seal(audit_dir)
     return decision
 
 
-def write_runbook(audit_dir: Path, audit: Mapping[str, Any]) -> Path:
+def write_runbook(audit_dir: Path, audit: Mapping[str, Any], meta: Mapping[str, Any]) -> Path:
     """RUNBOOK.md and, beside it, the alert rules that lead to it."""
-    _write_whole(audit_dir / "alerts.yml", rules_text(audit["observability"], str(audit["job"].get("name") or "job")))
-    _write_whole(audit_dir / "RUNBOOK.md", rendered(audit))
+    _write_whole(audit_dir / "alerts.yml", spoken(rules_text(audit["observability"], str(audit["job"].get("name") or "job")), meta))
+    _write_whole(audit_dir / "RUNBOOK.md", spoken(rendered(audit), meta))
     return audit_dir / "RUNBOOK.md"
 
 

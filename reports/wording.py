@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
+from typing import Any
 
 LONGEST_REPEATED_UNIT = 12
 COMPARISON = {"at_most": "at most", "at_least": "at least", "equal": "exactly"}
@@ -82,3 +85,13 @@ def sentence(text: str) -> str:
     if head.isalpha() and head.islower():
         text = text[0].upper() + text[1:]
     return text if not text or text.endswith((".", "!", "?", ":")) else f"{text}."
+
+
+def spoken(text: str, meta: Mapping[str, Any]) -> str:
+    """`text` with the commands in it as its reader can give them: `rankproof judge DIR` where an installed suite wrote the evidence.
+
+    Everywhere else they stand as in a checkout: `python -m suite judge DIR`, `pytest -m cpu`.
+    """
+    if not meta.get("installed"):
+        return text
+    return re.sub(r"\bpytest -m (?=cpu|gpu|bench)", "rankproof audit -m ", re.sub(r"\bpython -m (?:suite|reports)(?= )", "rankproof", text))

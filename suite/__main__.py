@@ -1,5 +1,6 @@
-"""`python -m suite judge | watch | metrics | requirements`: judge stored traces again, say what is the matter with a run, show what was asked for.
+"""`python -m suite init | judge | watch | metrics | requirements`: judge stored traces again, say what is the matter with a run, show what was asked for.
 
+init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
@@ -21,11 +22,11 @@ EXIT_NOT_SHOWN = 1
 EXIT_USAGE = 2
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, prog: str = "python -m suite") -> int:
     from fixtures.rejudge import RejudgeError
     from fixtures.trace import TraceError
 
-    asked = _parser().parse_args(arguments)
+    asked = _parser(prog).parse_args(arguments)
     try:
         return int(asked.run(asked))
     except (RejudgeError, EvidenceError, TraceError, RuntimeError) as error:
@@ -33,9 +34,27 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m suite", description="Judge the stored traces of an audit again, or look at one run.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Judge the stored traces of an audit again, or look at one run.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    first = commands.add_parser(
+        "init",
+        help="write a first job.toml from one observed run",
+        usage=f"{prog} init [-o FILE] [--limit-s S] -- torchrun --nproc-per-node 2 train.py ...",
+    )
+    first.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("job.toml"),
+        metavar="FILE",
+        help="the file to write (default job.toml); never overwritten",
+    )
+    first.add_argument(
+        "--limit-s", type=float, default=600.0, metavar="S", help="end the run after so long and write what was seen (default 600)"
+    )
+    first.add_argument("command", nargs=argparse.REMAINDER, help="the command, as you start the job")
+    first.set_defaults(run=_init)
     judge = commands.add_parser("judge", help="judge stored traces again and rewrite evidence, audit.json and audit.html")
     judge.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     judge.add_argument("--criterion", metavar="ID", help="only this criterion, with its explanation")
@@ -59,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     asked_for.add_argument("--only", default="", metavar="WORDS", help="only the lines whose text holds these words")
     asked_for.set_defaults(run=_requirements)
     return parser
+
+
+def _init(asked: argparse.Namespace) -> int:
+    from suite.init import init
+
+    return init(asked.command[1:] if asked.command[:1] == ["--"] else asked.command, asked.output, asked.limit_s)
 
 
 def _judge(folder: Path, only: str | None) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fixtures.audit import Audit
 from fixtures.trace import Trace
 from suite.efficiency.scaling import Room
-from suite.equivalence.usable import worlds
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
@@ -16,7 +15,7 @@ def timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> lis
 
     planted: the world sizes that the twin's fault concerns; the others are controls.
     """
-    sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
+    sizes, steps = audit.worlds, min(audit.job.steps, TIMED_STEPS)
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
     for repeat in range(repeats):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:

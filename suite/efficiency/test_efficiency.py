@@ -12,7 +12,6 @@ from suite.efficiency.diagnosis import bound_by_compute, rate_for
 from suite.efficiency.repeats import REPEATS, room_of, timed
 from suite.efficiency.scaling import scales
 from suite.efficiency.work import same_work
-from suite.equivalence.usable import worlds
 
 LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
 LINKED_STEPS = 8  # over a slow link each takes several times as long
@@ -32,7 +31,7 @@ DELAY_MS = 120.0
 def test_same_work(audit: Audit) -> None:
     """More ranks share a step's work, they do not multiply it."""
     padding = audit.job.capabilities.get("padding", "")
-    together = [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]]
+    together = [audit.run(world_size=count) for count in audit.worlds[1:]]
     audit.judge(same_work, audit.run(world_size=1), together, padding=padding if isinstance(padding, str) else "")
 
 
@@ -56,9 +55,9 @@ def test_scaling(audit: Audit) -> None:
     room = room_of(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
+    work = [audit.run(world_size=count, planted=False) for count in audit.worlds]
     for repeats in LOOKS:
-        alone, *together = timed(audit, planted=worlds(audit.world_size), repeats=repeats)
+        alone, *together = timed(audit, planted=audit.worlds, repeats=repeats)
         found = scales(alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
         if found.accepted is not None:
             break

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fixtures.audit import Audit
 from fixtures.trace import Trace
-from suite.equivalence.usable import worlds
 
 Start = Callable[..., Trace]
 """audit.run with some of its arguments fixed."""
@@ -36,11 +35,11 @@ def in_other_orders(start: Start) -> list[Trace]:
     return [start(world_size=1, permute=seed) for seed in range(1, CONTROLS + 1)]
 
 
-def of_several(start: Start, largest: int) -> list[Trace]:
+def of_several(start: Start, sizes: Sequence[int]) -> list[Trace]:
     """One run of each world of more than one rank."""
-    return [start(world_size=count) for count in worlds(largest)[1:]]
+    return [start(world_size=count) for count in sizes[1:]]
 
 
-def one_and_several(start: Start, largest: int) -> tuple[Trace, list[Trace], list[Trace]]:
+def one_and_several(start: Start, sizes: Sequence[int]) -> tuple[Trace, list[Trace], list[Trace]]:
     """One device, one device in other orders, and the ranks."""
-    return start(world_size=1), in_other_orders(start), of_several(start, largest)
+    return start(world_size=1), in_other_orders(start), of_several(start, sizes)

@@ -30,7 +30,7 @@ from suite.equivalence.usable import size, unusable
 )
 def test_gradient(audit: Audit) -> None:
     """The ranks' averaged gradient is one device's."""
-    alone, permuted, together = one_and_several(first_gradient(audit), audit.world_size)
+    alone, permuted, together = one_and_several(first_gradient(audit), audit.worlds)
     if gradients_agree(alone, permuted, together).accepted is False:
         audit.judge(gradients_agree, alone, permuted, together, shares={size(trace): _shares(audit, trace) for trace in together})
     power = _power(audit, alone, permuted) if audit.part == "as_is" and together else ""
@@ -54,13 +54,13 @@ def test_gradient(audit: Audit) -> None:
 )
 def test_loss_trajectory(audit: Audit) -> None:
     """The loss curve does not depend on the world size."""
-    alone, permuted, together = one_and_several(as_it_runs(audit), audit.world_size)
+    alone, permuted, together = one_and_several(as_it_runs(audit), audit.worlds)
     seen = not unusable([alone, *permuted], "loss")
     if seen and own_randomness(alone, permuted, "as_run"):
-        audit.judge(losses_agree, *one_and_several(exactly(audit), audit.world_size), numerics="exact")
+        audit.judge(losses_agree, *one_and_several(exactly(audit), audit.worlds), numerics="exact")
     elif seen and not any(another_order(alone, trace) for trace in permuted):
         start = exactly(audit)
-        audit.judge(losses_far_apart, start(world_size=1), of_several(start, audit.world_size))
+        audit.judge(losses_far_apart, start(world_size=1), of_several(start, audit.worlds))
     else:
         audit.judge(losses_agree, alone, permuted, together)
 
@@ -77,7 +77,7 @@ def test_loss_trajectory(audit: Audit) -> None:
 )
 def test_ranks_agree(audit: Audit) -> None:
     """There is one model, not one per rank."""
-    audit.judge(parameters_agree, of_several(as_it_runs(audit), audit.world_size))
+    audit.judge(parameters_agree, of_several(as_it_runs(audit), audit.worlds))
 
 
 def _shares(audit: Audit, whole: Trace) -> Contributions:

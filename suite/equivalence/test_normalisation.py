@@ -13,7 +13,6 @@ from suite.equivalence.normalisation import labels_weigh_alike
 from suite.equivalence.power import smallest_scale, sweep_steps
 from suite.equivalence.precision import reductions_keep_precision
 from suite.equivalence.starts import FIRST_STEPS, as_it_runs, first_gradient, of_several, one_and_several
-from suite.equivalence.usable import worlds
 
 MICRO_BATCHES = 4
 _EXACT = "Forced to float64 with dropout off, the job runs the same code path as in its own precision."
@@ -35,7 +34,7 @@ _OUTPUT = "The loss is computed from what the outermost module returns, one row 
 def test_normalisation(audit: Audit) -> None:
     """The loss is a mean over all samples, not over each rank's."""
     start = first_gradient(audit)
-    audit.judge(labels_weigh_alike, start(world_size=1), of_several(start, audit.world_size))
+    audit.judge(labels_weigh_alike, start(world_size=1), of_several(start, audit.worlds))
 
 
 @criterion(
@@ -52,7 +51,7 @@ def test_accumulation(audit: Audit) -> None:
     """K micro-batches are one batch."""
     start = first_gradient(audit)
     if audit.job.accumulate is None:
-        plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)]
+        plain = [start(world_size=size, planted=False) for size in audit.worlds]
         absent = micro_batches_weigh_alike(plain).absent
         audit.judge(micro_batches_weigh_alike, plain if absent or not audit.twin else [start(world_size=audit.world_size)])
         return
@@ -93,7 +92,7 @@ def test_clipping(audit: Audit) -> None:
     """One gradient, one norm."""
     start = as_it_runs(audit)
     alone = start(world_size=1, planted=False)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     absent = clipping_is_global(alone, plain).absent
     audit.judge(clipping_is_global, alone, plain if absent or not audit.twin else [start(world_size=audit.world_size)])
 
@@ -115,7 +114,7 @@ def test_reduce_precision(audit: Audit) -> None:
         orders = [start(world_size=1, permute=seed, planted=False) for seed in range(1, 6)]
         audit.judge(reductions_keep_precision, start(world_size=1, planted=False), orders, [start(world_size=audit.world_size)])
         return
-    alone, permuted, together = one_and_several(start, audit.world_size)
+    alone, permuted, together = one_and_several(start, audit.worlds)
     audit.judge(reductions_keep_precision, alone, permuted, together, power=_power(audit, alone, permuted) if together else "")
 
 

@@ -10,7 +10,7 @@ from suite.equivalence.overfit import tiny_set_is_learnt
 from suite.equivalence.rates import rates_follow_samples
 from suite.equivalence.starts import as_it_runs, exactly
 from suite.equivalence.trajectory import own_randomness
-from suite.equivalence.usable import unusable, worlds
+from suite.equivalence.usable import unusable
 
 TINY_ROWS = 8
 LONGER = 4  # times the job's steps, where those are too few: its rate may still be warming up
@@ -30,7 +30,7 @@ def test_schedule(audit: Audit) -> None:
     """More ranks do not shorten the schedule."""
     start = as_it_runs(audit)
     alone = start(world_size=1, planted=False)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     absent = rates_follow_samples(alone, plain).absent
     audit.judge(rates_follow_samples, alone, plain if absent or not audit.twin else [start(world_size=audit.world_size)])
 
@@ -53,7 +53,7 @@ def test_evaluation(audit: Audit) -> None:
     if not unusable([alone, *permuted], "loss") and own_randomness(alone, permuted, "as_run"):
         start = exactly(audit)
         alone, permuted = start(world_size=1, planted=False), [start(world_size=1, permute=seed, planted=False) for seed in range(1, 6)]
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     absent = metric_is_independent(alone, permuted, plain, pattern).absent
     audit.judge(
         metric_is_independent, alone, permuted, plain if absent or not audit.twin else [start(world_size=audit.world_size)], pattern

@@ -9,7 +9,6 @@ from suite.equivalence.coverage import each_sample_once
 from suite.equivalence.order import same_samples_each_step
 from suite.equivalence.reshuffling import epochs_are_reshuffled, steps_per_epoch
 from suite.equivalence.starts import as_it_runs, of_several
-from suite.equivalence.usable import worlds
 from suite.equivalence.workers import workers_are_distinct
 
 _CONTENT = "A sample is known by a hash of the rows the model is given, so two samples count as different when their content differs."
@@ -28,7 +27,7 @@ _CONTENT = "A sample is known by a hash of the rows the model is given, so two s
 def test_data_coverage(audit: Audit) -> None:
     """Ranks share an epoch without overlap and without gaps."""
     start = as_it_runs(audit)
-    alone, together = start(world_size=1), of_several(start, audit.world_size)
+    alone, together = start(world_size=1), of_several(start, audit.worlds)
     audit.judge(each_sample_once, alone, together, padding=_declared(audit, "padding"))
 
 
@@ -45,7 +44,7 @@ def test_data_coverage(audit: Audit) -> None:
 def test_data_order(audit: Audit) -> None:
     """A step is the same step at every world size."""
     start = as_it_runs(audit)
-    alone, together = start(world_size=1), of_several(start, audit.world_size)
+    alone, together = start(world_size=1), of_several(start, audit.worlds)
     audit.judge(same_samples_each_step, alone, together, padding=_declared(audit, "padding"), fixed_order=_declared(audit, "fixed_order"))
 
 
@@ -65,7 +64,7 @@ def test_shuffle_changes(audit: Audit) -> None:
     alone = start(world_size=1, planted=False)
     period = steps_per_epoch(alone) if audit.twin else 0
     replay = (Fault("replay_epoch", steps=period),) if period else ()
-    together = [start(world_size=size, planted=False, faults=replay) for size in worlds(audit.world_size)[1:]]
+    together = [start(world_size=size, planted=False, faults=replay) for size in audit.worlds[1:]]
     audit.judge(epochs_are_reshuffled, alone, together, fixed_order=_declared(audit, "fixed_order"))
 
 
@@ -82,7 +81,7 @@ def test_shuffle_changes(audit: Audit) -> None:
 def test_workers_distinct(audit: Audit) -> None:
     """More workers load more samples, not the same ones again."""
     start = as_it_runs(audit)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds]
     if not audit.twin or workers_are_distinct(plain).absent:
         audit.judge(workers_are_distinct, plain)
     else:

@@ -11,7 +11,6 @@ from suite.equivalence.repeats import run_repeats_itself
 from suite.equivalence.scaler import scalers_agree
 from suite.equivalence.starts import as_it_runs
 from suite.equivalence.unused import every_parameter_is_trained
-from suite.equivalence.usable import worlds
 
 
 @criterion(
@@ -27,7 +26,7 @@ from suite.equivalence.usable import worlds
 def test_buffers_agree(audit: Audit) -> None:
     """Running statistics belong to the model, not to the rank."""
     start = as_it_runs(audit)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     audit.judge(buffers_agree, plain if not audit.twin or buffers_agree(plain).absent else [start(world_size=audit.world_size)])
 
 
@@ -44,7 +43,7 @@ def test_buffers_agree(audit: Audit) -> None:
 def test_unused_parameters(audit: Audit) -> None:
     """Nothing that is meant to be trained stands still."""
     start = as_it_runs(audit)
-    audit.judge(every_parameter_is_trained, [start(world_size=size) for size in worlds(audit.world_size)])
+    audit.judge(every_parameter_is_trained, [start(world_size=size) for size in audit.worlds])
 
 
 @criterion(
@@ -60,7 +59,7 @@ def test_unused_parameters(audit: Audit) -> None:
 def test_scaler_agrees(audit: Audit) -> None:
     """An overflow on one rank is an overflow on all."""
     start = as_it_runs(audit)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     audit.judge(scalers_agree, plain if not audit.twin or scalers_agree(plain).absent else [start(world_size=audit.world_size)])
 
 
@@ -80,7 +79,7 @@ def test_randomness(audit: Audit) -> None:
     """Ranks differ in noise, and in nothing else."""
     start = as_it_runs(audit)
     alone = start(world_size=1, planted=False)
-    plain = [start(world_size=size, planted=False) for size in worlds(audit.world_size)[1:]]
+    plain = [start(world_size=size, planted=False) for size in audit.worlds[1:]]
     if audit.twin and not ranks_draw_apart(alone, plain).absent:
         audit.judge(ranks_draw_apart, alone, [start(world_size=audit.world_size)])
     else:

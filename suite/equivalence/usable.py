@@ -18,12 +18,6 @@ from reports.statistics import UNIT_ROUNDOFF
 LOG_LINE_CHARACTERS = 200
 
 
-def worlds(largest: int) -> tuple[int, ...]:
-    """The world sizes that are compared: 1, the powers of two below the largest, and the largest."""
-    powers = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
-    return tuple(sorted({1, *powers, max(largest, 1)}))
-
-
 def size(trace: Trace) -> int:
     """How many ranks the run had."""
     return int(trace.spec.get("world_size") or len(trace.ranks))

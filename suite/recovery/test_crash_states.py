@@ -141,7 +141,7 @@ def _states(audit: Audit, recorded: Trace, window: Window, bounds: Bounds) -> St
     start = whole_tree(window.log, window.part.first)
     if audit.twin is None or audit.job.checkpoint is None:
         return crash_states(window.log, window.part, bounds, start)
-    directory = os.path.relpath(audit.job.checkpoint.directory.replace("{out}", recorded.spec["out"]), recorded.spec["out"])
+    directory = os.path.relpath(audit.job.checkpoint.within.replace("{out}", recorded.spec["out"]), recorded.spec["out"])
     part, left, fired = older_removed_first(window.part, start, "" if directory == "." else directory)
     audit.plant(fired)
     return crash_states(window.log, part, bounds, left)

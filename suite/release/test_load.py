@@ -112,7 +112,7 @@ def outages(audit: Audit) -> list[LoadedPath]:
     for kind in ("full_store", "missing_store"):
         refused = run(faults=(Fault(kind),), planted=kind == "full_store" and _planted(audit, "rotate_first"))
         found.append(survives(control, Outage(kind, refused, run(resume_from=refused, planted=False, faults=(JUST_BEGIN,))), every=every))
-    directory = audit.job.checkpoint.directory if audit.job.checkpoint else ""
+    directory = audit.job.checkpoint.within if audit.job.checkpoint else ""
     if not directory.startswith("{out}/"):
         return [
             *found,

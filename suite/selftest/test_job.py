@@ -1,11 +1,17 @@
 """A job.toml is either understood or refused in one sentence that names key, value, line and fix."""
 
-from dataclasses import FrozenInstanceError
+import json
+import re
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
 
-from fixtures.job import JobError, Records, command_line, job_hash, load_job, program_line
+from fixtures.audit import world_sizes
+from fixtures.job import JobError, Records, command_line, environment_of, job_hash, limit_s, load_job, program_line, varying
+from fixtures.job_checks import known_targets
+from fixtures.plugin import ROOT
+from fixtures.session import job_facts, stored_job
 
 GOOD = """\
 [job]
@@ -76,6 +82,64 @@ def test_the_command_line_is_filled_word_by_word(tmp_path: Path) -> None:
     assert program_line(job, "infer.py {rows} {world_size}", out="o") == ("infer.py", "o/rows.parquet", "1")
 
 
+def test_another_world_size_may_have_another_command(tmp_path: Path) -> None:
+    """The difference is declared: further arguments, variables and time at 4 ranks, another command at 2."""
+    more = """
+[worlds.4]
+arguments = "--tensor-parallel 2"
+environment = { PORT = "{seed}{world_size}" }
+time_limit_s = 300
+[worlds.2]
+command = "infer.py --steps {steps} --seed {seed}"
+"""
+    job = load_job(write(tmp_path, GOOD.replace("steps = 20", 'steps = 20\nworld_sizes = [3]\nenvironment = { RUN = "{out}" }') + more))
+    assert command_line(job, world_size=4, out="o")[-2:] == ("--tensor-parallel", "2")
+    assert command_line(job, world_size=2, out="o", steps=7) == ("infer.py", "--steps", "7", "--seed", "0")
+    assert environment_of(job, world_size=4, out="o", seed=3) == {"RUN": "o", "PORT": "34"}
+    assert environment_of(job, world_size=1, out="o") == {"RUN": "o"}
+    assert (limit_s(job, 4), limit_s(job, 2)) == (300, 120)
+    assert varying(job) == ("PORT", "RUN")
+    assert world_sizes(4, job.world_sizes) == [1, 2, 3, 4]
+    assert world_sizes(2, job.world_sizes) == [1, 2]
+
+
+def test_a_job_is_started_again_by_a_flag_a_variable_or_nothing(tmp_path: Path) -> None:
+    silent = load_job(write(tmp_path, GOOD.replace('resume = "--resume latest"', 'resume = ""')))
+    assert command_line(silent, world_size=1, out="o", resume=True) == command_line(silent, world_size=1, out="o")
+    by_variable = load_job(write(tmp_path, GOOD.replace('resume = "--resume latest"', 'resume_environment = { RESUME = "{out}" }')))
+    assert command_line(by_variable, world_size=1, out="o", resume=True) == command_line(by_variable, world_size=1, out="o")
+    assert environment_of(by_variable, world_size=1, out="o", resume=True) == {"RESUME": "o"}
+    assert environment_of(by_variable, world_size=1, out="o") == {}
+
+
+def test_commands_run_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "audits").mkdir()
+    write(tmp_path)
+    path = tmp_path / "audits" / "job.toml"
+    path.write_text(GOOD.replace("steps = 20", 'steps = 20\nfolder = ".."'))
+    job = load_job(path)
+    assert job.folder == tmp_path.resolve()
+    assert job.hand_calculated is not None
+    assert job.hand_calculated.expected == tmp_path.resolve() / "hand.json"
+
+
+def test_a_stored_job_is_the_job(tmp_path: Path) -> None:
+    """What an audit keeps of a job.toml gives the same job back."""
+    job = load_job(write(tmp_path, GOOD.replace("steps = 20", "steps = 20\nworld_sizes = [3]") + '[worlds.4]\narguments = "-x"\n'))
+    facts = json.loads(json.dumps(job_facts(job, tmp_path)))
+    stored = stored_job(facts, tmp_path)
+    assert stored == replace(job, hand_calculated=stored.hand_calculated)
+
+
+def test_every_target_that_a_criterion_looks_at_may_be_set() -> None:
+    sources = "".join(
+        path.read_text() for room in ("suite", "reports") for path in (ROOT / room).rglob("*.py") if "selftest" not in path.parts
+    )
+    asked = set(re.findall(r"targets(?:\.get)?\(\"(\w+)\"", sources))
+    assert "scaling_efficiency" in asked
+    assert asked <= set(known_targets())
+
+
 def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
     text = GOOD.replace('--out {out}"', '--out {out} --json \'{\\"a\\": 1}\'"', 1)
     assert command_line(load_job(write(tmp_path, text)), world_size=1, out="o")[-1] == '{"a": 1}'
@@ -114,7 +178,33 @@ MISTAKES = [
         ["no module after -m", "-m package.train"],
     ),
     ("--out {out}", "--out '{out}", 3, ["cannot be split into words", "quotation"]),
-    ('resume = "--resume latest"\n', "", 6, ['[checkpoint] has no "resume"', 'add resume = "--resume"']),
+    (
+        'resume = "--resume latest"\n',
+        "",
+        6,
+        ['[checkpoint] has no "resume"', 'add resume = "--resume"', 'resume = ""', "resume_environment"],
+    ),
+    ('"--resume latest"', '"--resume \'latest"', 8, ["cannot be split into words", "quotation"]),
+    ('"--resume latest"', '"--resume {latest}"', 8, ["unknown placeholder {latest}"]),
+    ("[targets]", "[targets]\nscaling_eficiency = 0.7", 26, ["scaling_eficiency", 'did you mean "scaling_efficiency"', "data_wait_share"]),
+    ("steps = 20", 'steps = 20\nenvironment = { OMP_NUM_THREAD = "1" }', 6, ["OMP_NUM_THREAD", "did you mean OMP_NUM_THREADS"]),
+    ("steps = 20", 'steps = 20\nenvironment = { omp_num_threads = "1" }', 6, ["did you mean OMP_NUM_THREADS"]),
+    ("steps = 20", 'steps = 20\n[job.environment]\nNCCL_DEUBG = "INFO"', 7, ["NCCL_DEUBG", "did you mean NCCL_DEBUG"]),
+    ("steps = 20", 'steps = 20\nenvironment = { "A B" = "1" }', 6, ['"A B" = "1" is no name of a variable']),
+    ("steps = 20", 'steps = 20\nenvironment = { RANK = "1" }', 6, ["RANK", "is set by the suite"]),
+    ("steps = 20", 'steps = 20\nenvironment = { RUN = "{outt}" }', 6, ["RUN", "unknown placeholder {outt}"]),
+    ("steps = 20", 'steps = 20\nfolder = "nowhere"', 6, ["folder leads to", "which is no folder"]),
+    ("steps = 20", "steps = 20\nworld_sizes = [3, 0]", 6, ["world_sizes has 0", "[3, 6]"]),
+    ("steps = 20", 'steps = 20\nworld_sizes = "3"', 6, ['world_sizes = "3"', "a list of whole numbers"]),
+    ("steps = 20", "steps = 20\nstall_s = 0", 6, ["stall_s = 0", "above 0"]),
+    ("[targets]", "[worlds.four]\n[targets]", 25, ["[worlds.four] names no number of ranks", "[worlds.4]"]),
+    ("[targets]", "[worlds.4]\nargument = '-x'\n[targets]", 26, ["[worlds.4] argument", 'did you mean "arguments"']),
+    ("[targets]", '[worlds.4]\narguments = "-x \'y"\n[targets]', 26, ["[worlds.4] arguments", "quotation"]),
+    ("[targets]", "[worlds.4]\ncommand = 'trian.py'\n[targets]", 26, ["[worlds.4] command", 'did you mean "train.py"']),
+    ("[targets]", "[worlds.4]\ntime_limit_s = -1\n[targets]", 26, ["[worlds.4] time_limit_s = -1", "above 0"]),
+    ("[capabilities]", "[environment]\n[capabilities]", 22, ['"environment" is no known table', "it is a key of [job]"]),
+    ("steps = 20", "steps = 20\nseed = 0x" + "f" * 60, 6, ["seed = a number of 240 bits", "a whole number"]),
+    ('name = "tiny"', 'name = "ti\\u0000ny"', 2, ["the control character \\u0000", "take it out"]),
     ("every = 5", "every = 20", 7, ["every = 20", "between 1 and 19", "every = 5"]),
     ("every = 5", "every = 0", 7, ["every = 0"]),
     ("[records.rows]", "[records.row]", 12, ["describes no input", 'did you mean "rows"']),
