@@ -78,7 +78,8 @@ def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first:
 
 def waits_unseen(recorded: Trace) -> bool:
     """Whether ranks wait for each other where no system call shows it (nccl): then only the recorded order of their operations is believed."""
-    return any(record["kind"] == "backend" and record.get("backend") not in (None, "gloo", "cpu:gloo") for record in recorded.records)
+    backends = [record for record in recorded.records if record["kind"] == "backend"]
+    return any(record.get("device") != "cpu" and record.get("backend") not in (None, "gloo") for record in backends)
 
 
 def _log(recorded: Trace) -> Log:

@@ -109,12 +109,16 @@ def test_parameters_of_one_step_with_the_optimizer_of_another_are_torn() -> None
 
 
 def test_under_nccl_only_the_recorded_order_is_believed() -> None:
-    def over(backend: str) -> bool:
-        return waits_unseen(
-            make_trace(ranks=2, change=lambda record: {**record, "backend": backend} if record["kind"] == "backend" else record)
-        )
+    def over(device: str, backend: str) -> bool:
+        told = {"device": device, "backend": backend}
+        return waits_unseen(make_trace(ranks=2, change=lambda record: {**record, **told} if record["kind"] == "backend" else record))
 
-    assert [over("gloo"), over("nccl"), over("cpu:gloo,cuda:nccl")] == [False, True, True]
+    assert [over("cpu", "gloo"), over("cuda", "nccl"), over("cuda", "gloo"), over("cpu", "cpu:gloo,cuda:nccl")] == [
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_without_messages_the_recorded_order_is_the_only_one() -> None:
