@@ -69,14 +69,15 @@ def _saves(rows: Rows) -> list[tuple[str, list[Line]]]:
     for row in rows:
         lines = saves.setdefault((row["world_size"], row["what"]), {})
         lines.setdefault((row["rank"], str(row["crash"])), []).append(row)
-    found = []
-    for (world_size, what), held in saves.items():
-        lines = []
-        for (rank, crash), members in sorted(held.items()):
-            for start in range(0, len(members), PER_LINE):
-                lines.append((f"rank {rank}, {crash}" if start == 0 else f"{start + 1}…", members[start : start + PER_LINE]))
-        found.append((f"world size {world_size}: {what} →", lines))
-    return found
+    return [(f"world size {world_size}: {what} →", _lines(held)) for (world_size, what), held in saves.items()]
+
+
+def _lines(held: Mapping[tuple[Any, str], Rows]) -> list[Line]:
+    return [
+        (f"rank {rank}, {crash}" if start == 0 else f"{start + 1}…", members[start : start + PER_LINE])
+        for (rank, crash), members in sorted(held.items())
+        for start in range(0, len(members), PER_LINE)
+    ]
 
 
 def _seen(rows: Rows) -> list[tuple[str, int]]:
