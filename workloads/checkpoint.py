@@ -2,14 +2,14 @@
 
     checkpoints/
       step_00000012/                 complete: it has its final name
-        model.pt optimizer.pt ...    state that all ranks share, written by rank 0
-        rank0.pt rank1.pt            state of one rank (its random generators), written by that rank
-        manifest.json                step, world size, identity, and sha256 and size of every other file
+        model.bin optimizer.bin ...  state that all ranks share, written by rank 0, in the format of flat.py
+        rank0.bin rank1.bin          state of one rank (its random generators), written by that rank
+        manifest.json                step, world size, identity, size and checksums of every other file, and its own sha256
       step_00000018.tmp-5f0c9a1e/    being written, or left by a run that was killed: never read, removed after the next save
 
 A save writes into the .tmp directory, syncs every file and the directory, renames it once to its final name and syncs the parent. Before
 the rename nothing is advertised, after it everything is. No rank goes on until all know how it went; what fails on one rank fails on all.
-A restore takes the newest checkpoint whose every file has its recorded hash, and says which it passed over and why.
+A restore takes the newest checkpoint of which every rank finds all that it needs as it was written, and says which it passed over and why.
 
 World size may change between save and restore: shared state fits any world. A rank that was in the saved world gets its own part back,
 a rank beyond it gets None and seeds itself; parts of ranks that are no more are left alone.
@@ -22,12 +22,12 @@ directory). A sharded job writes DCP files inside the same .tmp directory and pu
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import random
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads import atomic
+from workloads import atomic, flat
 from workloads.group import agree, gather
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
+ENDING = ".bin"
+WRITERS, LARGE_BYTES = 2, 64 << 20
 _PUBLISHED = re.compile(r"step_(\d{8})")
 _LEFTOVER = re.compile(r"step_\d{8}\.(tmp|old|damaged)-[0-9a-f]{8}")
 
@@ -88,29 +90,33 @@ def save(directory: Path, step: int, shared: Mapping[str, Any], own: Any, *, ide
         _tidy(directory, keep)
 
 
-def restore(directory: Path, say: Callable[[str], None] = print) -> Restored | None:
-    """The newest whole checkpoint, or None if none was ever published. Every rank calls it; rank 0 says what happened.
+def restore(directory: Path, say: Callable[[str], None] = print, into: Mapping[str, Any] | None = None) -> Restored | None:
+    """The newest checkpoint that every rank can load, or None if none was ever published. Every rank calls it; rank 0 says what happened.
 
-    Raises GroupFailure on every rank when there are checkpoints but none is whole, or when a rank cannot read its part.
+    Each rank verifies what it loads, while it loads it; what is damaged for one is passed over by all. `into`: shared state by part name whose
+    tensors are read into where they fit, so that nothing is held twice. Raises GroupFailure on every rank when there are checkpoints but none is
+    whole; tensors of `into` then hold anything.
     """
     rank = _rank()
-    choice = gather(_attempt(lambda: _choose(directory)) if rank == 0 else None)[0]
-    assert choice is not None
-    agree(choice.error if rank == 0 else None)
-    name, passed_over = choice.result
+    listed = gather(_attempt(lambda: _published(directory)) if rank == 0 else None)[0]
+    assert listed is not None
+    agree(listed.error if rank == 0 else None)
+    passed_over: list[str] = []
+    for name in listed.result:
+        loaded, wrong = _loaded(directory / name, rank, into or {})
+        wrong = next((one for one in gather(wrong) if one is not None), None)
+        if wrong is None:
+            if rank == 0:
+                for said in passed_over:
+                    say(f"{said}: falling back to step {int(name[5:])}")
+                say(f"resumed from step {int(name[5:])}")
+            return loaded
+        passed_over.append(f"checkpoint {name} is damaged ({wrong})")
+    if passed_over:
+        agree(f"no checkpoint in {directory} is whole ({'; '.join(passed_over)}); move the directory away to start from step 0")
     if rank == 0:
-        for said in passed_over:
-            say(f"{said}: falling back to {'step ' + str(int(name[5:])) if name else 'an older one'}")
-    if name is None:
-        if rank == 0:
-            say("no complete checkpoint: starting from step 0")
-        return None
-    loaded = _attempt(lambda: _load(directory / name, rank))
-    agree(loaded.error)
-    if rank == 0:
-        say(f"resumed from step {loaded.result.step}")
-    found: Restored = loaded.result
-    return found
+        say("no complete checkpoint: starting from step 0")
+    return None
 
 
 def has_checkpoints(directory: Path) -> bool:
@@ -185,9 +191,9 @@ def _name(step: int) -> str:
 
 
 def _parts(rank: int, shared: Mapping[str, Any], own: Any) -> dict[str, Any]:
-    parts = {f"rank{rank}.pt": own}
+    parts = {f"rank{rank}{ENDING}": own}
     if rank == 0:
-        parts |= {f"{name}.pt": value for name, value in shared.items()}
+        parts |= {f"{name}{ENDING}": value for name, value in shared.items()}
     return parts
 
 
@@ -203,15 +209,11 @@ def _begin(directory: Path, step: int) -> Path | None:
 
 
 def _write_parts(folder: Path, parts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Write and sync this rank's files; returns name -> {sha256, bytes}. One part at a time is held in memory as it will be on disk."""
-    written = {}
-    for name, value in sorted(parts.items()):
-        buffer = io.BytesIO()
-        torch.save(value, buffer)
-        data = buffer.getbuffer()
-        atomic.write(folder / name, data)
-        written[name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
-    return written
+    """Write and sync this rank's files; returns what verifies each, by name. Large ones are written side by side: copying into the page cache takes longest."""
+    names = sorted(parts, key=lambda name: (-flat.size_of(parts[name]), name))
+    with ThreadPoolExecutor(WRITERS if flat.size_of(parts) >= LARGE_BYTES else 1) as writers:
+        written = list(writers.map(lambda name: flat.write(folder / name, parts[name]), names))
+    return dict(zip(names, written, strict=True))
 
 
 def _publish(unfinished: Path, final: Path, content: dict[str, Any]) -> None:
@@ -231,21 +233,6 @@ def _published(directory: Path) -> list[str]:
     return sorted((entry.name for entry in directory.iterdir() if _PUBLISHED.fullmatch(entry.name)), reverse=True)
 
 
-def _choose(directory: Path) -> tuple[str | None, list[str]]:
-    """The newest whole checkpoint's name, and a sentence for each newer one that is damaged."""
-    passed_over: list[str] = []
-    for name in _published(directory):
-        fault = _fault(directory / name)
-        if fault is None:
-            return name, passed_over
-        passed_over.append(f"checkpoint {name} is damaged ({fault})")
-    if passed_over:
-        raise CheckpointError(
-            f"no checkpoint in {directory} is whole ({'; '.join(passed_over)}); move the directory away to start from step 0"
-        )
-    return None, passed_over
-
-
 def _manifest(path: Path) -> dict[str, Any]:
     """The verified manifest. Raises CheckpointError."""
     try:
@@ -260,53 +247,66 @@ def _manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read(path: Path, name: str, expected: Mapping[str, Any]) -> bytes:
-    """The bytes of a file, verified. Raises CheckpointError."""
-    try:
-        data = (path / name).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{name} cannot be read: {error.strerror}") from error
-    if len(data) != expected["bytes"] or hashlib.sha256(data).hexdigest() != expected["sha256"]:
-        raise CheckpointError(f"{name} has {len(data)} bytes or a content other than its manifest says")
-    return data
-
-
 def _fault(path: Path) -> str | None:
-    """What is wrong with a published checkpoint, None if it is whole."""
+    """What is wrong with a published checkpoint, None if it is whole; every file is read."""
     try:
         for name, expected in _manifest(path)["files"].items():
-            _read(path, name, expected)
+            _reading(name, lambda name=name, expected=expected: flat.verify(path / name, expected))  # type: ignore[misc]
     except CheckpointError as error:
         return str(error)
     return None
 
 
-def _load(path: Path, rank: int) -> Restored:
-    """Every part is verified as it is read, and loaded without running code."""
-    content = _manifest(path)
-    shared, own = {}, None
-    for name, expected in sorted(content["files"].items()):
-        is_rank_part = re.fullmatch(r"rank\d+\.pt", name) is not None
-        if is_rank_part and name != f"rank{rank}.pt":
-            continue
-        value = torch.load(io.BytesIO(_read(path, name, expected)), map_location="cpu", weights_only=True)
-        if is_rank_part:
-            own = value
-        else:
-            shared[name.removesuffix(".pt")] = value
-    return Restored(path, content["step"], content["world_size"], content["identity"], shared, own)
+def _looks_whole(path: Path) -> bool:
+    """Whether the manifest is intact and every file has its size: what the files hold was verified when they were written."""
+    try:
+        files = _manifest(path)["files"]
+        return all((path / name).stat().st_size == expected["bytes"] for name, expected in files.items())
+    except (OSError, CheckpointError):
+        return False
+
+
+def _reading(name: str, work: Callable[[], Any]) -> Any:
+    """The result; raises CheckpointError that names the file."""
+    try:
+        return work()
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be read: {error.strerror}") from error
+    except flat.DamagedFile as error:
+        raise CheckpointError(f"{name} {error}") from error
+
+
+def _loaded(path: Path, rank: int, into: Mapping[str, Any]) -> tuple[Restored | None, str | None]:
+    """What this rank needs of a checkpoint, or what is wrong with it. Nothing is loaded that could run code."""
+    try:
+        content = _manifest(path)
+        shared, own = {}, None
+        for name, expected in sorted(content["files"].items()):
+            is_rank_part = re.fullmatch(rf"rank\d+{re.escape(ENDING)}", name) is not None
+            if is_rank_part and name != f"rank{rank}{ENDING}":
+                continue
+            there = into.get(name.removesuffix(ENDING))
+            value = _reading(name, lambda name=name, expected=expected, there=there: flat.read(path / name, expected, there))  # type: ignore[misc]
+            if is_rank_part:
+                own = value
+            else:
+                shared[name.removesuffix(ENDING)] = value
+    except CheckpointError as error:
+        return None, str(error)
+    return Restored(path, content["step"], content["world_size"], content["identity"], shared, own), None
 
 
 def _tidy(directory: Path, keep: int) -> None:
     """Remove what is older than the newest `keep` whole checkpoints, and leftovers. What cannot be removed is said, and stays.
 
-    Wholeness is read from disk, not assumed: were the newer ones damaged, the last whole one would not be counted away.
+    A checkpoint that was cut or lost a file is not counted, so that the last whole one is not counted away. Contents are not read again: that would
+    cost as much as the save.
     """
     whole = 0
     for name in _published(directory):
         if whole >= max(1, keep):
             _remove(directory / name)
-        elif _fault(directory / name) is None:
+        elif _looks_whole(directory / name):
             whole += 1
     for entry in sorted(directory.iterdir()):
         if _LEFTOVER.fullmatch(entry.name):

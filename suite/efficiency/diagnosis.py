@@ -17,7 +17,7 @@ from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
 from reports.statistics import Interval, median_interval, more_runs_needed
 from suite.efficiency.breakdown import breakdown
-from suite.efficiency.busy import given_back
+from suite.efficiency.busy import MOVES_A_MEAN, given_back
 from suite.efficiency.scaling import Room
 from suite.efficiency.timing import settled, step_ms, too_short
 from suite.equivalence.usable import size, undecided, unusable
@@ -50,7 +50,7 @@ def bound_by_compute(repeats: Sequence[Trace], *, room: Room) -> Finding:
     shares = {cause: median_interval([run[cause] for run in runs]) for cause in CAUSES}
     worst = max((cause for cause in CAUSES if cause != "compute"), key=lambda cause: shares[cause].estimate)
     lead = median_interval([run[worst] - run["compute"] for run in runs])
-    return given_back(_finding(repeats, shares, worst, lead), repeats, distance=max(lead.low, -lead.high))
+    return given_back(_finding(repeats, shares, worst, lead), repeats, distance=max(lead.low, -lead.high), moves=MOVES_A_MEAN)
 
 
 def causes(trace: Trace) -> dict[str, float]:
@@ -65,6 +65,18 @@ def causes(trace: Trace) -> dict[str, float]:
     shares = {cause: float(common[column]) * (1.0 - saved) for cause, column in COMMON.items()}
     shares |= {"checkpoint": saved, "slow_rank": _late_share(trace) * (1.0 - saved)}
     return {**shares, "compute": max(0.0, 1.0 - sum(shares.values()))}
+
+
+def rate_for(trace: Trace, times: float) -> float | None:
+    """The rate of a link, 10^6 bit/s, over which the bytes of a step take `times` steps of this run; None where the run sends none.
+
+    Bytes are those of the first rank's collectives at the median step: a ring sends at least half of them over each link. Two significant digits.
+    """
+    called = trace.collectives[trace.collectives["rank"] == trace.collectives["rank"].min()]
+    sent = called.groupby("step")["bytes"].sum()
+    if not len(sent) or not sent.median() > 0:
+        return None
+    return float(f"{8.0 * float(sent.median()) / (times * step_ms(trace) * 1e3):.2g}")
 
 
 def latest_rank(traces: Sequence[Trace]) -> int:

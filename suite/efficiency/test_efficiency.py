@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from fixtures.audit import Audit
-from fixtures.criterion import criterion
-from fixtures.faults import Fault
+from fixtures.criterion import Twin, criterion
+from fixtures.faults import SLOW_LINK, Fault
+from fixtures.spread import MOST_HOSTS, Spread, carried_bytes, wrong_spread
 from fixtures.trace import Trace
 from suite.efficiency.breakdown import accounted_for
-from suite.efficiency.diagnosis import bound_by_compute
-from suite.efficiency.scaling import Room, scales
+from suite.efficiency.diagnosis import bound_by_compute, rate_for
+from suite.efficiency.repeats import REPEATS, room_of, timed
+from suite.efficiency.scaling import scales
 from suite.efficiency.work import same_work
 from suite.equivalence.usable import worlds
 
-REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
-TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
+LINKED_STEPS = 8  # over a slow link each takes several times as long
 DELAY_MS = 120.0
 
 
@@ -52,12 +53,12 @@ def test_same_work(audit: Audit) -> None:
 )
 def test_scaling(audit: Audit) -> None:
     """Another rank pays for itself."""
-    room = _room(audit)
+    room = room_of(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     work = [audit.run(world_size=count, planted=False) for count in worlds(audit.world_size)]
     for repeats in LOOKS:
-        alone, *together = _timed(audit, planted=worlds(audit.world_size), repeats=repeats)
+        alone, *together = timed(audit, planted=worlds(audit.world_size), repeats=repeats)
         found = scales(alone, together, work, bound=audit.targets("scaling_efficiency"), room=room)
         if found.accepted is not None:
             break
@@ -77,18 +78,21 @@ def test_scaling(audit: Audit) -> None:
 )
 def test_breakdown(audit: Audit) -> None:
     """The time of a step goes into computing."""
-    room = _room(audit)
+    room = room_of(audit)
     if reason := room.oversubscribed(audit.world_size):
         audit.inconclusive(reason)
     bounds = {"data_wait_share": audit.targets("data_wait_share"), "exposed_share": audit.targets("exposed_share")}
-    audit.judge(accounted_for, _timed(audit, planted=(audit.world_size,)), room=room, **bounds)
+    audit.judge(accounted_for, timed(audit, planted=(audit.world_size,)), room=room, **bounds)
 
 
 @criterion(
     "efficiency.diagnosis",
     claim="Computing bounds the step: neither input, copies, exposed communication, checkpointing nor one slow rank takes more of the time.",
-    twin=Fault("sleep", ms=DELAY_MS, where="data"),
-    because=r"^input bounds the step",
+    twins=(
+        Twin(Fault("sleep", ms=DELAY_MS, where="data"), r"^input bounds the step", "input"),
+        Twin(Fault("sleep", rank=1, ms=DELAY_MS, where="forward"), r"^one slow rank, 1, bounds the step", "slow_rank"),
+        Twin(Fault(SLOW_LINK, times=2), r"^exposed communication bounds the step", "slow_link"),
+    ),
     threshold="the largest other share of the time stays below computing's, outside the 95 % interval of repeats",
     timed=True,
     assumptions=("What all ranks wait for is the job's; what one rank adds to the others' waiting is that rank's.",),
@@ -100,26 +104,33 @@ def test_breakdown(audit: Audit) -> None:
 )
 def test_diagnosis(audit: Audit) -> None:
     """Nothing that is cheaper to mend than computing comes first."""
-    if reason := _room(audit).oversubscribed(audit.world_size):
+    if reason := room_of(audit).oversubscribed(audit.world_size):
         audit.inconclusive(reason)
-    audit.judge(bound_by_compute, _timed(audit, planted=(audit.world_size,))[-1], room=_room(audit))
+    link = _slow_link(audit)
+    largest = _linked(audit, link) if link else timed(audit, planted=(audit.world_size,))[-1]
+    audit.judge(bound_by_compute, largest, room=room_of(audit))
 
 
-def _timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:
-    """Repeats by world size, run in the order A B B A A B ... so that a drift of the machine falls on all alike.
+def _slow_link(audit: Audit) -> Spread | None:
+    """Two hosts for the twin with the slow link: its rate is chosen for this job, from the bytes and the time of its own step."""
+    if audit.twin is None or audit.twin.kind != SLOW_LINK:
+        return None
+    if (possible := audit.environment.get("two_hosts", "possible")) != "possible":
+        audit.not_applicable(f"two hosts could not be made: {possible}")
+    if wrong := wrong_spread(MOST_HOSTS, None, audit.world_size):
+        audit.not_applicable(f"two hosts could not be made: {wrong}")
+    rate_mbit = rate_for(audit.run(world_size=audit.world_size, planted=False), times=audit.twin["times"])
+    if rate_mbit is None:
+        audit.not_applicable("the job sends nothing from rank to rank, so no link can slow it")
+    return Spread(MOST_HOSTS, rate_mbit)
 
-    planted: the world sizes that the twin's fault concerns; the others are controls.
-    """
-    sizes, steps = worlds(audit.world_size), min(audit.job.steps, TIMED_STEPS)
-    found: dict[int, list[Trace]] = {count: [] for count in sizes}
-    for repeat in range(repeats):
-        for count in sizes if repeat % 2 == 0 else sizes[::-1]:
-            found[count].append(
-                audit.run(world_size=count, level="timing", steps=steps, timed=True, repeat=repeat, planted=count in planted)
-            )
-    return list(found.values())
 
-
-def _room(audit: Audit) -> Room:
-    places, what = ("gpus", "GPUs") if audit.backend == "nccl" else ("cores", "cores")
-    return Room(int(audit.environment.get(places, 0)), what)
+def _linked(audit: Audit, link: Spread) -> list[Trace]:
+    """Repeats of the largest world over a link between two hosts."""
+    steps = min(audit.job.steps, LINKED_STEPS)
+    runs = [
+        audit.run(world_size=audit.world_size, level="timing", steps=steps, timed=True, repeat=repeat, spread=link)
+        for repeat in range(REPEATS)
+    ]
+    audit.plant(all(carried_bytes(run.folder) > 0 for run in runs))
+    return runs

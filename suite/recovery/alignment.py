@@ -13,17 +13,21 @@ from typing import Any
 
 from fixtures.trace import NotSeen, Trace
 
-CAUSES = ("samples", "lr", "rng", "losses", "grad_digest", "optimizer_digest", "buffer_digest", "param_digest")
+CAUSES = ("samples", "lr", "scales", "rng", "losses", "grad_digest", "optimizer_digest", "buffer_digest", "copy_digest", "param_digest")
 """What is compared, causes before effects: the first that differs is named as the reason of those behind it."""
+NOT_IN_EVERY_JOB = ("scales", "copy_digest")
+"""Parts that a job may do without: absent on both sides they are no gap."""
 
 WORDS = {
     "samples": "samples",
     "lr": "learning rate",
+    "scales": "loss scale",
     "rng": "RNG",
     "losses": "loss",
     "grad_digest": "gradient",
     "optimizer_digest": "optimizer state",
     "buffer_digest": "buffers",
+    "copy_digest": "averaged weights",
     "param_digest": "parameters",
 }
 
@@ -90,12 +94,16 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
             expected, seen = control[rank].get(at + step), resumed[rank].get(at)
             if expected is None or seen is None:
                 continue
-            parts = [part for part in CAUSES if part != "rng" or rank in draws]
+            parts = [part for part in CAUSES if (part != "rng" or rank in draws) and not _absent(part, expected, seen)]
             unseen |= {part for part in parts if expected.get(part) is None or seen.get(part) is None}
             differing = tuple(part for part in parts if part not in unseen and expected[part] != seen[part])
             if differing:
                 return Comparison(step, at, Difference(at + step, rank, differing, expected, seen), tuple(sorted(unseen)))
     return Comparison(step, len(steps), None, tuple(sorted(unseen)))
+
+
+def _absent(part: str, expected: State, seen: State) -> bool:
+    return part in NOT_IN_EVERY_JOB and expected.get(part) is None and seen.get(part) is None
 
 
 def draws_at_most_steps(states: Mapping[int, State]) -> bool:
@@ -122,10 +130,12 @@ def explain(difference: Difference, control: States) -> str:
         return f"{where}: learning rate {_first_number(difference.seen['lr'])} instead of {_first_number(difference.expected['lr'])}"
     reason = {
         "rng": "RNG: the random state is not the saved one, so dropout and augmentation draw other numbers",
+        "scales": f"loss scale and growth count {difference.seen['scales']} instead of {difference.expected['scales']}",
         "losses": f"loss {difference.seen['losses']} instead of {difference.expected['losses']} on the same samples",
         "grad_digest": "gradient: another one from equal samples and an equal loss (gradients accumulated before the save may be lost)",
         "optimizer_digest": "optimizer state: it is not the control's after the same step",
         "buffer_digest": "buffers (running statistics) are not the control's",
+        "copy_digest": "averaged weights (EMA) are not the control's",
         "param_digest": "parameters are not the control's",
     }[difference.root]
     also = ", ".join(WORDS[part] for part in difference.parts[1:])

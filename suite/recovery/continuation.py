@@ -1,16 +1,42 @@
-"""Judge: a run that was killed and resumed ends up exactly where the uninterrupted run does, and loses no more than one cadence of work."""
+"""Judge: a run that was killed and resumed ends up exactly where the uninterrupted run does, wherever in an epoch or a step it was killed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
-from suite.recovery.alignment import CAUSES, WORDS
+from suite.recovery.alignment import CAUSES, NOT_IN_EVERY_JOB, WORDS
+from suite.recovery.cases import Case, all_come_back
 from suite.recovery.ends import how_it_ended
 from suite.recovery.returns import Return, come_back
 
 NANOSECONDS_PER_S = 1e9
+
+
+def continues_everywhere(
+    control: Trace, killed: Trace, resumed: Trace, further: Sequence[Case], *, every: int, left_out: Sequence[str] = ()
+) -> Finding:
+    """`continues`, and the same for every further case. left_out: which cases this job has no place for, and why."""
+    first = continues(control, killed, resumed, every=every)
+    if not first.accepted:
+        return first
+    others = all_come_back(control, further, unit="steps that differ")
+    cases = others.details.get("table", {"columns": [], "rows": []}) if further else {"columns": [], "rows": []}
+    details = {**first.details, "table": cases}
+    if further and not others.accepted:
+        return Finding(
+            others.accepted,
+            others.value,
+            others.unit,
+            others.bound,
+            explanation=others.explanation,
+            samples=others.samples,
+            details=details,
+        )
+    said = "; ".join([first.explanation, *([others.explanation] if further else []), *left_out])
+    return Finding(True, 0, "steps that differ", 0, explanation=said, samples=(first.samples or 0) + len(further), details=details)
 
 
 def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> Finding:
@@ -34,13 +60,14 @@ def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> F
     if lost is not None and lost > every:
         text = f"{story}; it {back.words}, but {lost} steps were lost where a checkpoint is due every {every}"
         return Finding(accepted=False, value=lost, unit="steps lost", bound=every, explanation=text, details=details)
-    text = f"{story}; it {back.words}: {compared_parts(back)}; {lost} steps of work lost, at most {every} allowed"
+    text = f"{story}; it {back.words}: {compared_parts(control, back)}; {lost} steps of work lost, at most {every} allowed"
     return Finding(accepted=True, value=0, unit="steps that differ", bound=0, explanation=text, samples=back.compared, details=details)
 
 
-def compared_parts(back: Return) -> str:
-    """What was equal, and what was not compared because the job does not show or does not use it, in words."""
-    seen = ", ".join(WORDS[part] for part in CAUSES if part not in back.unseen)
+def compared_parts(control: Trace, back: Return) -> str:
+    """What was equal, and what was not compared because the job does not show or does not use it, in words. What a job has none of is not named."""
+    absent = {part for part in NOT_IN_EVERY_JOB if not control.steps[part].notna().any()}
+    seen = ", ".join(WORDS[part] for part in CAUSES if part not in back.unseen and part not in absent)
     return seen + (f" (not compared: {', '.join(WORDS[part] for part in back.unseen)})" if back.unseen else "")
 
 

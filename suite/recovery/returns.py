@@ -15,7 +15,7 @@ Outcome = Literal[
     "resumed_newest", "resumed_previous", "loud_failure", "silent_divergence", "fresh_start", "torn", "exit_0_without_resuming", "hang",
     "wrong_checkpoint", "not_seen",
 ]  # fmt: skip
-GOOD = ("resumed_newest", "resumed_previous")
+GOOD: tuple[Outcome, ...] = ("resumed_newest", "resumed_previous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,15 @@ def _judged(found: Comparison, wanted: States, seen: States, resumed: Trace, new
     if found.difference is not None:
         words = f"came back at step {found.step} but is not the uninterrupted run: first difference in {explain(found.difference, wanted)}"
         return Return("silent_divergence", found.step, words, parts, found.compared, found.unseen)
+    last, reached = max(wanted[min(wanted)]), found.step + int(resumed.steps["step"].max())
+    if reached > last:
+        words = f"came back at step {found.step} and went on to step {reached}, where the uninterrupted run ends with step {last}"
+        return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     if not found.compared:
         return Return("not_seen", found.step, f"came back at step {found.step} but no later step can be compared", (), 0, found.unseen)
+    if reached < last:
+        words = f"came back at step {found.step} and ended with step {reached}, where the uninterrupted run ends with step {last}"
+        return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     outcome: Outcome = "resumed_newest" if found.step >= newest else "resumed_previous"
     words = f"came back at step {found.step} and its {found.compared} later steps equal the uninterrupted run bit for bit"
     return Return(outcome, found.step, words, (), found.compared, found.unseen)

@@ -3,53 +3,50 @@
 from __future__ import annotations
 
 from fixtures.audit import Audit
-from fixtures.criterion import criterion
+from fixtures.criterion import Twin, criterion
 from fixtures.faults import Fault
-from suite.recovery.restore import Restored, restores
+from suite.recovery.kills import control_run, killed_after, saved_steps
+from suite.recovery.restore import Restored, idle_part, restores
 
-PARTS = ("optimizer", "rng", "scheduler")
-MOST_CHECKPOINTS = 3
+LEFT_OUT = {
+    "weights": r"parameters|began again|weights",
+    "optimizer": r"optimizer state",
+    "counters": r"optimizer state",
+    "scheduler": r"learning rate",
+    "scaler": r"loss scale",
+    "rng": r"RNG",
+    "position": r"samples",
+    "ema": r"averaged weights",
+    "buffers": r"buffers|loss|gradient",
+}
+"""By part of the state: what the judge must name when that part alone is left out."""
 
 
 @criterion(
     "recovery.restore",
-    claim="A restore brings back what was saved at that step: parameters, optimizer state, learning rate, RNG and the place in the data.",
-    twin=Fault("forget", part="weights"),
-    because=r"parameters|began again|weights",
+    claim="A restore brings back all that was saved: parameters, optimizer, learning rate, loss scale, RNG, place in the data, step count, averaged weights, buffers.",
+    twins=[Twin(Fault("forget", part=part), because, part) for part, because in LEFT_OUT.items()],
     threshold="0 parts that differ right after the restore, for the first, a middle and the last checkpoint",
     needs=("checkpoint",),
     min_world=1,
     assumptions=("the state before the first step and the records of the first two show all that a restore has to bring back",),
     limitations=(
-        "says nothing of the steps after the second (that is recovery.continuation) nor of a save cut short (recovery.worst_boundary)",
-        "state that acts later than that, such as a loss scaler's growth counter, is not looked at here",
+        "says nothing of the steps after the second (that is recovery.continuation) nor of a save cut short",
+        "averaged weights are seen where they are a module of the trained one's shapes, not where they are a bare list of tensors",
     ),
     overturned_by="a checkpoint whose restored state differs from the state of the uninterrupted run at that step",
+    version=2,
 )
 def test_restore(audit: Audit) -> None:
     """Right after a restore the job holds the state that the uninterrupted run had at the saved step, for every checkpoint tried."""
-    every = audit.job.checkpoint.every if audit.job.checkpoint else 1
-    steps = max(audit.job.steps, 2 * every + 2)
-    control = audit.run(world_size=audit.world_size, steps=steps, level="full", planted=False)
-    checkpoints = [_restored(audit, saved, every, steps) for saved in _saved_steps(every, steps)]
-    newest = checkpoints[-1].killed
-    forgotten = {
-        part: audit.run(
-            world_size=audit.world_size, steps=steps, level="full", faults=(Fault("forget", part=part),), planted=False, resume_from=newest
-        )
-        for part in PARTS
-    }
-    audit.judge(restores, control, checkpoints, forgotten, every=every)
+    control, saved = control_run(audit), saved_steps(audit)
+    tried = saved if audit.twin is None else saved[-1:]  # one restore shows that a part left out is noticed
+    checkpoints = [_restored(audit, step) for step in tried]
+    if audit.twin is not None and (idle := idle_part(control, checkpoints[-1].resumed, audit.twin["part"])):
+        audit.not_applicable(idle)
+    audit.judge(restores, control, checkpoints, every=audit.job.checkpoint.every if audit.job.checkpoint else 1)
 
 
-def _saved_steps(every: int, steps: int) -> list[int]:
-    """The first, a middle and the last step at which a checkpoint is due and at least one step follows."""
-    due = list(range(every, steps, every))
-    return sorted({due[0], due[len(due) // 2], due[-1]})[:MOST_CHECKPOINTS]
-
-
-def _restored(audit: Audit, saved: int, every: int, steps: int) -> Restored:
-    """The kill comes a step later than it could: the collective of the step between makes sure that every rank is through with its save."""
-    kill = Fault("kill", rank=0, step=min(saved + min(2, every), steps))
-    killed = audit.run(world_size=audit.world_size, steps=steps, level="full", faults=(kill,), planted=False)
-    return Restored(saved, killed, audit.run(world_size=audit.world_size, steps=steps, level="full", resume_from=killed))
+def _restored(audit: Audit, saved: int) -> Restored:
+    killed = killed_after(audit, saved)
+    return Restored(saved, killed, audit.run(world_size=audit.world_size, steps=killed.spec["steps"], level="full", resume_from=killed))

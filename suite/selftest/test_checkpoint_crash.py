@@ -160,7 +160,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_word(directory: Path,
     save(directory, 1)
     save(directory, 2)
     newest = directory / "step_00000002"
-    part, manifest = newest / "model.pt", newest / "manifest.json"
+    part, manifest = newest / "model.bin", newest / "manifest.json"
     if damage == "cut":
         part.write_bytes(part.read_bytes()[:-7])
     elif damage == "flipped":
@@ -189,8 +189,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_word(directory: Path,
 
 def test_no_whole_checkpoint_among_damaged_ones_stops_instead_of_starting_over(directory: Path) -> None:
     save(directory, 1)
-    (directory / "step_00000001" / "model.pt").unlink()
-    with pytest.raises(GroupFailure, match=r"step_00000001 is damaged \(model.pt cannot be read.*move the directory away"):
+    (directory / "step_00000001" / "model.bin").unlink()
+    with pytest.raises(GroupFailure, match=r"step_00000001 is damaged \(model.bin cannot be read.*move the directory away"):
         checkpoint.restore(directory, lambda line: None)
 
 
@@ -198,7 +198,7 @@ def test_rotation_keeps_the_last_whole_checkpoint_when_newer_ones_are_damaged(di
     for step in (1, 2, 3):
         save(directory, step, keep=3)
     for step in (2, 3):
-        (directory / f"step_0000000{step}" / "model.pt").write_bytes(b"")
+        (directory / f"step_0000000{step}" / "model.bin").write_bytes(b"")
     save(directory, 4, keep=2)
     assert names(directory) == ["step_00000001", "step_00000002", "step_00000003", "step_00000004"]
     save(directory, 5, keep=2)

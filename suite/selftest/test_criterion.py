@@ -97,6 +97,15 @@ def test_an_assertion_outside_a_judge_is_a_crash() -> None:
     assert run_part(declared, an_audit(declared, "as_is")).outcome == "crashed"
 
 
+def test_what_the_trace_shows_to_be_absent_is_not_applicable() -> None:
+    """A judge that saw that the job has no such thing says so; one that merely did not see it stays inconclusive."""
+    lacking = declare(lambda audit: audit.judge(lambda: Finding(None, explanation="no scaler in 32 steps", absent=True)))
+    unseen = declare(lambda audit: audit.judge(lambda: Finding(None, explanation="the scaler was not seen")))
+
+    assert run_part(lacking, an_audit(lacking, "as_is")).outcome == "not_applicable"
+    assert run_part(unseen, an_audit(unseen, "as_is")).outcome == "inconclusive"
+
+
 def test_what_the_job_lacks_is_inconclusive_until_declared() -> None:
     """A part that job.toml leaves out holds the decision; declared with a reason it is not applicable, and shown."""
     declared = declare(lambda audit: audit.judge(lambda: finding(True)), needs=("checkpoint",))

@@ -86,6 +86,15 @@ def test_a_finding_survives_the_store_with_numpy_and_non_finite_numbers(store: P
     assert from_json(json.loads(json.dumps(to_json(written), allow_nan=False))) == written
 
 
+def test_what_a_job_lacks_can_be_neither_right_nor_wrong() -> None:
+    absent = Finding(None, explanation="no dropout was seen in 32 forwards", absent=True)
+
+    assert from_json(json.loads(json.dumps(to_json(absent)))) == absent
+    assert "absent" not in to_json(Finding(None, explanation="not seen"))
+    with pytest.raises(ValueError, match="neither right nor wrong"):
+        Finding(True, explanation="seen", absent=True)
+
+
 def test_a_later_record_replaces_the_earlier_one_and_the_catalogue_keeps_its_order(store: Path) -> None:
     evidence.write_catalogue(store, [ENTRY | {"id": "z.z"}, ENTRY, ENTRY | {"backend": "nccl"}])
     _store(store, Finding(True, explanation="first"))

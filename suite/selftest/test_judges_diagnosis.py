@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.trace import Trace, trace_from_records
-from suite.efficiency.diagnosis import CAUSES, bound_by_compute, causes
+from suite.efficiency.diagnosis import CAUSES, bound_by_compute, causes, rate_for
 from suite.efficiency.scaling import Room
 from suite.selftest.synthetic import MS_NS, ended_well, make_trace
 from suite.selftest.test_judges_efficiency import ROOM, STEPS, repeats
@@ -123,3 +123,22 @@ def test_two_causes_that_take_as_much_are_undecided() -> None:
 def test_more_ranks_than_cores_and_broken_runs_decide_nothing() -> None:
     assert bound_by_compute(repeats(4), room=Room(2, "cores")).accepted is None
     assert bound_by_compute([make_trace(steps=STEPS, ranks=2, ended=ended_well(2, rank1=3))] * 6, room=ROOM).accepted is None
+
+
+def test_the_rate_of_a_slow_link_follows_from_the_job() -> None:
+    """The bytes of a step take as many steps as asked for: r = 8 n / (times t)."""
+    made = make_trace(steps=STEPS, ranks=2)
+    first = made.collectives[made.collectives["rank"] == 0].groupby("step")["bytes"].sum().median()
+    rate = rate_for(made, times=4)
+
+    assert rate is not None
+    assert 8.0 * first / (rate * 1e6) == pytest.approx(4 * 0.1, rel=0.05)
+
+
+def test_a_job_that_sends_nothing_has_no_slow_link() -> None:
+    assert (
+        rate_for(
+            make_trace(steps=STEPS, ranks=1, change=lambda record: {**record, "collectives": []} if record["kind"] == "step" else record), 4
+        )
+        is None
+    )

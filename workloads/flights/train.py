@@ -2,7 +2,8 @@
 
 Runs as a plain process or as ranks of torchrun; the global batch is the same at every world size. It reads only what was available at the
 training cutoff. In --out it leaves checkpoints/, model.pt and metrics.json. Exit code 2 with one sentence: the input or the
-checkpoints cannot be used. A restart with --resume continues bit for bit; with nothing to resume it starts and says so.
+checkpoints cannot be used. A restart with --resume continues bit for bit; with nothing to resume it starts and says so. Asked to end (SIGTERM) a run that saves
+checkpoints saves one more and ends with exit code 0.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from workloads.flights.model import FlightModel, Shape
 from workloads.flights.schema import MalformedInput
 from workloads.group import GroupFailure, Place, agree, joined, place_from_environment
 from workloads.loop import NotFinite, Recipe, global_step, replicated, whole_loss
+from workloads.preempt import StopRequest, group_store
 from workloads.sampler import GlobalBatches, Order, Position, after, own_generator
 
 SAY_EVERY_STEPS = 6
@@ -95,7 +97,7 @@ def train(options: argparse.Namespace, place: Place) -> None:
     run = Run(options, place, identity, model, optimizer, scheduler, order)
     position = run.start()
     loss = run.steps(position, loaded)
-    if place.leads:
+    if place.leads and not run.stopped:
         artifact.write_model(options.out / "model.pt", model, Shape(dropout=options.dropout), identity)
         artifact.write_metrics(options.out / "metrics.json", model, identity, options.steps, loss, place.world_size, len(loaded.samples))
 
@@ -110,6 +112,7 @@ class Run:
         self.options, self.place, self.identity = options, place, identity
         self.model, self.optimizer, self.scheduler, self.order = model, optimizer, scheduler, order
         self.own: dict[str, object] | None = None
+        self.stopped = False
         self.directory: Path = options.out / "checkpoints"
 
     def start(self) -> Position:
@@ -158,8 +161,10 @@ class Run:
         checkpoint.save(self.directory, position.step, shared, own, identity=self.identity, keep=self.options.keep)
 
     def steps(self, position: Position, loaded: data.TrainingData) -> float | None:
-        """All remaining steps; returns the loss of the last global batch, None if no step was left."""
-        options, place = self.options, self.place
+        """All remaining steps, or as many as there is time for; returns the loss of the last global batch, None if no step was left."""
+        options, place, stop = self.options, self.place, StopRequest(group_store())
+        if options.checkpoint_every:
+            stop.listen()
         recipe, model = Recipe(options.accumulate), replicated(self.model, place)
         batches = GlobalBatches(self.order, position, options.steps, place.rank, place.world_size)
         loader = data.loader(loaded, batches, options.workers, own_generator(options.seed))
@@ -173,8 +178,12 @@ class Run:
             if position.step % SAY_EVERY_STEPS == 0 or position.step == options.steps:
                 loss = whole_loss(part, place)
                 say(place, f"step {position.step}/{options.steps} epoch {position.epoch} loss {loss:.6f} {time.monotonic() - began:.1f} s")
-            if options.checkpoint_every and position.step % options.checkpoint_every == 0:
+            self.stopped = stop.after(position.step) and position.step < options.steps
+            if options.checkpoint_every and (self.stopped or position.step % options.checkpoint_every == 0):
                 self.save(position)
+            if self.stopped:
+                say(place, f"asked to end: saved step {position.step}, start again with --resume")
+                break
         return loss
 
 
