@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.crash.operations import Log, Operation
@@ -127,3 +129,11 @@ def test_without_messages_the_recorded_order_is_the_only_one() -> None:
 
     assert len(cuts(progress(seen, requirements(seen, {}), 0, 4), 100)[0]) == 9
     assert len(cuts(progress(unseen, requirements(unseen, {}), 0, 4), 100)[0]) == 5
+
+
+def test_a_resume_that_was_stopped_on_purpose_has_not_ended_early() -> None:
+    short = resumed_run(6, steps=8)
+    stopped = replace(short, spec={**short.spec, "stop_after": 2})
+
+    assert outcome_of(CONTROL, short, window(), states_of(CONTROL), advertised=True).outcome == "silent_divergence"
+    assert outcome_of(CONTROL, stopped, window(), states_of(CONTROL), advertised=True).outcome == "resumed_newest"
