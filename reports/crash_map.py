@@ -67,16 +67,17 @@ def _saves(rows: Rows) -> list[tuple[str, list[Line]]]:
     """(heading, lines) of each recorded save; a line is one rank under one kind of crash, broken where it is long."""
     saves: dict[tuple[Any, Any], dict[tuple[Any, str], list[Mapping[str, Any]]]] = {}
     for row in rows:
-        by_rank = saves.setdefault((row["world_size"], row["what"]), {})
-        by_rank.setdefault((row["rank"], str(row["crash"])), []).append(row)
-    found = []
-    for (world_size, what), held in saves.items():
-        lines: list[Line] = []
-        for (rank, crash), members in sorted(held.items()):
-            for start in range(0, len(members), PER_LINE):
-                lines.append((f"rank {rank}, {crash}" if start == 0 else f"{start + 1}…", members[start : start + PER_LINE]))
-        found.append((f"world size {world_size}: {what} →", lines))
-    return found
+        lines = saves.setdefault((row["world_size"], row["what"]), {})
+        lines.setdefault((row["rank"], str(row["crash"])), []).append(row)
+    return [(f"world size {world_size}: {what} →", _lines(held)) for (world_size, what), held in saves.items()]
+
+
+def _lines(held: Mapping[tuple[Any, str], Rows]) -> list[Line]:
+    return [
+        (f"rank {rank}, {crash}" if start == 0 else f"{start + 1}…", members[start : start + PER_LINE])
+        for (rank, crash), members in sorted(held.items())
+        for start in range(0, len(members), PER_LINE)
+    ]
 
 
 def _seen(rows: Rows) -> list[tuple[str, int]]:

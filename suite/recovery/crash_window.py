@@ -70,8 +70,16 @@ def restart_of(recorded: Trace, step: int, came_back_at: int) -> Window:
 
 
 def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first: int, last: int) -> Window:
+    if waits_unseen(recorded):
+        log = replace(log, causal=False)
     part = progress(log, requirements(log, _times(recorded.collectives, "arrive_ns")), first, last)
     return Window(step, oldest, what, log, part, tuple(one for one in log.operations if first <= one.n < last))
+
+
+def waits_unseen(recorded: Trace) -> bool:
+    """Whether ranks wait for each other where no system call shows it (nccl): then only the recorded order of their operations is believed."""
+    backends = [record for record in recorded.records if record["kind"] == "backend"]
+    return any(record.get("device") != "cpu" and record.get("backend") not in (None, "gloo") for record in backends)
 
 
 def _log(recorded: Trace) -> Log:

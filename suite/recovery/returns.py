@@ -114,7 +114,7 @@ def _judged(found: Comparison, wanted: States, seen: States, resumed: Trace, new
         return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     if not found.compared:
         return Return("not_seen", found.step, f"came back at step {found.step} but no later step can be compared", (), 0, found.unseen)
-    if reached < last:
+    if reached < last and not resumed.spec.get("stop_after"):  # one that was to be stopped early ends early
         words = f"came back at step {found.step} and ended with step {reached}, where the uninterrupted run ends with step {last}"
         return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     outcome: Outcome = "resumed_newest" if found.step >= newest else "resumed_previous"

@@ -48,6 +48,7 @@ EVERYTHING = Bounds()
     limitations=(
         "what a survivor does on noticing the death of a peer (clean-up in an exception handler) is not in the recording: recovery.worst_boundary kills for real",
         "not recorded: writes through io_uring, and stores through a shared mapping before it is synced, unmapped or renamed",
+        "where ranks wait for each other through device memory (nccl) they are taken to progress in the order that was recorded",
         "parameters, optimizer, learning rate, RNG and samples are compared for the first two steps after the resume",
     ),
     overturned_by="a folder that a crash in a save can leave, on which a restart fails, starts afresh, mixes two checkpoints or trains on differently",

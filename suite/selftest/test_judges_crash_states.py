@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fixtures.crash.operations import Log, Operation
-from fixtures.crash.progress import Progress
+from fixtures.crash.progress import Progress, cuts, progress, requirements
 from fixtures.crash.states import Kind, State, States
 from fixtures.crash.tree import first_tree
 from suite.recovery.alignment import states_of
 from suite.recovery.crash_states import Explored, Tried, outcome_of, survives_every_crash_state
-from suite.recovery.crash_window import Window
+from suite.recovery.crash_window import Window, waits_unseen
 from suite.recovery.returns import Outcome, Return
 from suite.selftest.synthetic import ended_well, make_trace
 from suite.selftest.test_judges_recovery import control_run, resumed_run
@@ -106,3 +108,32 @@ def test_parameters_of_one_step_with_the_optimizer_of_another_are_torn() -> None
 
     assert back.outcome == "torn"
     assert back.words == "torn: rank 0 came back with the parameters of step 6 and the optimizer state of step 4"
+
+
+def test_under_nccl_only_the_recorded_order_is_believed() -> None:
+    def over(device: str, backend: str) -> bool:
+        told = {"device": device, "backend": backend}
+        return waits_unseen(make_trace(ranks=2, change=lambda record: {**record, **told} if record["kind"] == "backend" else record))
+
+    assert [over("cpu", "gloo"), over("cuda", "nccl"), over("cuda", "gloo"), over("cpu", "cpu:gloo,cuda:nccl")] == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_without_messages_the_recorded_order_is_the_only_one() -> None:
+    ones = [Operation(n, n % 2, n // 2 + 1, n % 2, "mkdir", f"d{n}", order=n + 1) for n in range(4)]
+    seen, unseen = (Log(tuple(ones), (), {}, "made up", causal) for causal in (True, False))
+
+    assert len(cuts(progress(seen, requirements(seen, {}), 0, 4), 100)[0]) == 9
+    assert len(cuts(progress(unseen, requirements(unseen, {}), 0, 4), 100)[0]) == 5
+
+
+def test_a_resume_that_was_stopped_on_purpose_has_not_ended_early() -> None:
+    short = resumed_run(6, steps=8)
+    stopped = replace(short, spec={**short.spec, "stop_after": 2})
+
+    assert outcome_of(CONTROL, short, window(), states_of(CONTROL), advertised=True).outcome == "silent_divergence"
+    assert outcome_of(CONTROL, stopped, window(), states_of(CONTROL), advertised=True).outcome == "resumed_newest"
