@@ -116,17 +116,20 @@ def relative(alone: Trace, other: Trace) -> Series:
 
 
 def aggregation(alone: Trace, other: Trace) -> str:
-    """Whether the ranks' losses are averaged or summed to the global batch's: whichever is nearer in the first step, before any update.
+    """How the ranks' losses make up the global batch's: averaged, summed, or each scaled up by the number of ranks; whichever is nearest in the
+    first step, before any update.
 
-    A job that divides each rank's loss by the global number of samples and sums gradients is as right as one that takes means and averages.
+    A job that divides each rank's loss by the global number of samples and sums gradients is as right as one that takes means and averages; so is
+    one that multiplies a loss which every rank computes from all samples by the number of ranks, because the wrapper will divide its gradient by that.
     """
     reference = _effective(alone, "mean")[0]
-    return min(("mean", "sum"), key=lambda way: abs(_effective(other, way)[0] - reference))
+    return min(("mean", "sum", "scaled"), key=lambda way: abs(_effective(other, way)[0] - reference))
 
 
 def _effective(trace: Trace, way: str) -> Series:
     by_step = trace.steps.groupby("step")["loss"]
-    return np.asarray(by_step.mean() if way == "mean" else by_step.sum(), dtype=np.float64)
+    summed = by_step.sum() if way == "sum" else by_step.mean()
+    return np.asarray(summed / size(trace) if way == "scaled" else summed, dtype=np.float64)
 
 
 def _finding(alone: Trace, worst: Trace, envelope: Envelope, numerics: str) -> Finding:

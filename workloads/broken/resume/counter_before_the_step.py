@@ -34,12 +34,13 @@ while step < args.steps:
         scheduler.step()
         step += 1
         if step % 4 == 0:
+            counted = step - 1  # the mistake
+            # right: counted = step
             save(
                 args,
                 model=net.module.state_dict(),
                 optimizer=optimizer.state_dict(),
                 scheduler=scheduler.state_dict(),
                 rng=of_all_ranks(torch.get_rng_state()),
-                step=step - 1,
-            )  # the mistake
-            # right: save(args, model=net.module.state_dict(), optimizer=optimizer.state_dict(), scheduler=scheduler.state_dict(), rng=of_all_ranks(torch.get_rng_state()), step=step)
+                step=counted,
+            )
