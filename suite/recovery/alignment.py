@@ -86,6 +86,7 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
     steps = sorted({at for rank in ranks for at in resumed[rank] if at and at + step in control[rank]})
     unseen: set[str] = set() if draws else {"rng"}
     for at in steps:
+        apart: list[Difference] = []
         for rank in ranks:
             expected, seen = control[rank].get(at + step), resumed[rank].get(at)
             if expected is None or seen is None:
@@ -93,8 +94,10 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
             parts = [part for part in CAUSES if part != "rng" or rank in draws]
             unseen |= {part for part in parts if expected.get(part) is None or seen.get(part) is None}
             differing = tuple(part for part in parts if part not in unseen and expected[part] != seen[part])
-            if differing:
-                return Comparison(step, at, Difference(at + step, rank, differing, expected, seen), tuple(sorted(unseen)))
+            apart += [Difference(at + step, rank, differing, expected, seen)] if differing else []
+        if apart:  # what differs on one rank reaches the others by the reduction, so the rank where it begins is named
+            first = min(apart, key=lambda found: (CAUSES.index(found.root), found.rank))
+            return Comparison(step, at, first, tuple(sorted(unseen)))
     return Comparison(step, len(steps), None, tuple(sorted(unseen)))
 
 
