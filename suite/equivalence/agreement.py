@@ -47,9 +47,7 @@ def _never_steps(trace: Trace) -> str:
     idle = sorted(set(range(size(trace))) - stepping)
     if trace.crashed or not stepping or not idle or "backward" not in reason:
         return ""
-    return (
-        f"{named(trace)}: rank {idle[0]} made no optimizer step while rank {min(stepping)} made {int(trace.steps['step'].max())}: its parameters stay behind ({reason})"
-    )
+    return f"{named(trace)}: rank {idle[0]} made no optimizer step while rank {min(stepping)} made {int(trace.steps['step'].max())}: its parameters stay behind ({reason})"
 
 
 def digests(trace: Trace) -> dict[int, dict[int, str]]:

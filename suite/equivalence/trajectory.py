@@ -183,11 +183,23 @@ def _hint(alone: Trace, worst: Trace, step: int) -> str:
     if not single.sequence or not ranks.sequence:
         return ""
     other = next((made for made in single.steps if made <= step and single.at(made) != ranks.at(made)), 0)
-    return (
-        f"; its samples differ from one device's from step {other} on"
-        if other
-        else "; its samples are those of one device up to there, so the computation differs"
-    )
+    if other:
+        return f"; its samples differ from one device's from step {other} on"
+    return f"; its samples are those of one device up to there, so the computation differs{_weighted_alike(alone, worst, step)}"
+
+
+def _weighted_alike(alone: Trace, worst: Trace, step: int) -> str:
+    """Whether ranks with unequal numbers of rows are averaged as if they had equally many, in words: weighted by rows their losses are one device's."""
+    at = worst.steps.loc[worst.steps["step"] == step].sort_values("rank")
+    rows, losses = np.asarray(at["n_samples"], dtype=np.float64), np.asarray(at["loss"], dtype=np.float64)
+    one = float(_effective(alone, "mean")[step - 1])
+    if not rows.all() or (rows == rows[0]).all():
+        return ""
+    weighted, plain = abs(float(losses @ rows) / float(rows.sum()) - one), abs(float(losses.mean()) - one)
+    if weighted > 0.01 * plain:
+        return ""
+    counts = ", ".join(f"{count:.0f}" for count in rows)
+    return f": the ranks have {counts} samples there, and each divides by its own count, so those on the smaller share weigh too much"
 
 
 def _peak(series: Series, envelope: Envelope) -> float:

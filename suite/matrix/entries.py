@@ -144,7 +144,9 @@ def job_toml(entry: Entry) -> str:
     main = {"name": entry.name, "command": command, "global_batch": 16, "steps": 8, "time_limit_s": 30}
     main |= {key: value for key, value in entry.job.items() if not isinstance(value, dict) and key != "files"}
     tables = {"job": main} | {key: value for key, value in entry.job.items() if isinstance(value, dict)}
-    return "\n".join(f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items()) for name, table in tables.items())
+    return "\n".join(
+        f"[{name}]\n" + "".join(f'"{key}" = {_toml(value)}\n' for key, value in table.items()) for name, table in tables.items()
+    )
 
 
 def _toml(value: Any) -> str:

@@ -86,7 +86,7 @@ def test_an_entry_without_a_cause_is_refused(tmp_path):
 
 
 def test_a_pattern_that_names_nothing_is_refused():
-    with pytest.raises(CatalogueError, match="no entry of catalogue.toml matches nonsense"):
+    with pytest.raises(CatalogueError, match=r"no entry of catalogue\.toml matches nonsense"):
         read_catalogue(CATALOGUE, ["nonsense"])
 
 
@@ -131,7 +131,9 @@ def test_the_page_says_what_was_missed_and_repeats_byte_for_byte():
 
 
 def test_a_job_toml_holds_what_the_entry_says():
-    text = job_toml(Entry("x", "s", ROOT / "x.py", "", "", "", "c", "d", (), job={"steps": 12, "checkpoint": {"every": 4}, "files": ["v.py"]}))
+    text = job_toml(
+        Entry("x", "s", ROOT / "x.py", "", "", "", "c", "d", (), job={"steps": 12, "checkpoint": {"every": 4}, "files": ["v.py"]})
+    )
     assert "steps = 12\n" in text
     assert "[checkpoint]\nevery = 4\n" in text
     assert "files" not in text

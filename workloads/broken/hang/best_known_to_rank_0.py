@@ -10,7 +10,7 @@ from toy import epochs, mlp, pairs, save, start
 args = start()
 data = pairs()
 net = DDP(mlp())
-optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 sampler = DistributedSampler(data, seed=args.seed)
 loader = DataLoader(data, args.batch, sampler=sampler)
 best = torch.inf
