@@ -3,7 +3,7 @@
     schema job identity environment world session policy
     decision   {verdict, reasons[], next_exposure, owner, blocking[]}
     coverage   {catalogue, passed, failed, inconclusive, not_applicable, waived, not_run}
-    criteria   [{id, backend, version, claim, verdict, reason, finding{value, unit, bound, margin, ...}, twin{fault, fired, rejected, ...}, verify, ...}]
+    criteria   [{id, backend, version, claim, verdict, reason, finding{value, unit, bound, margin, ...}, twins[{fault, fired, rejected, ...}], twin{the one that decides}, verify, ...}]
     runs       {run_id: {spec, ended, sha256, digest}}
     measured   {figures: {name: {value, unit, low, high, samples, how, runs}}, architecture}
     economics  {rows, summary, reason}      observability  [{name, expr, threshold, ...}]      runbook  {start, entries}
@@ -27,7 +27,7 @@ from reports.evidence import Evidence, Finding, Record, to_json
 from reports.outlook import outlook
 from reports.policy import Policy
 from reports.runbook import runbook
-from reports.verdicts import VERDICTS, Ruling
+from reports.verdicts import VERDICTS, Ruling, against
 
 SCHEMA = "rankproof/audit/1"
 
@@ -86,27 +86,35 @@ def _criterion(ruling: Ruling, policy: Policy, directory: str) -> dict[str, Any]
         "why": entry.why, "threshold": entry.threshold, "verdict": ruling.verdict, "beneath": ruling.beneath, "reason": ruling.reason,
         "critical": policy.is_critical(entry.id), "owner": policy.owner(entry.id), "needs": list(entry.needs), "timed": entry.timed,
         "finding": {**to_json(shown), "outcome": as_is.outcome if as_is else None},
-        "twin": _twin(ruling),
+        "twin": _deciding(ruling),
+        "twins": [_twin(planted, record) for planted, record in zip(entry.twins, ruling.twins, strict=True)],
         "waiver": asdict(ruling.waiver) if ruling.waiver else None,
         "assumptions": list(entry.assumptions), "limitations": list(entry.limitations), "overturned_by": entry.overturned_by,
         "source": entry.source, "verify": f"python -m suite judge {shlex.quote(directory)} --criterion {entry.id}", "rerun": entry.rerun,
-        "runs": sorted({*_runs(as_is), *_runs(ruling.twin)}), "started_utc": as_is.started_utc if as_is else None,
-        "duration_s": round(sum(record.duration_s for record in (as_is, ruling.twin) if record), 3),
+        "runs": sorted({run for record in (as_is, *ruling.twins) for run in _runs(record)}), "started_utc": as_is.started_utc if as_is else None,
+        "duration_s": round(sum(record.duration_s for record in (as_is, *ruling.twins) if record), 3),
     }  # fmt: skip
 
 
-def _twin(ruling: Ruling) -> dict[str, Any]:
-    """The counterexample: what was planted, whether it happened, and what the same check said of it."""
-    twin, entry = ruling.twin, ruling.entry
+def _deciding(ruling: Ruling) -> dict[str, Any]:
+    """Of several twins the first that speaks against the claim, else the first."""
+    pairs = list(zip(ruling.entry.twins, ruling.twins, strict=True))
+    planted, record = next((pair for pair in pairs if against(*pair)), pairs[0] if pairs else ({}, None))
+    return _twin(planted, record)
+
+
+def _twin(planted: Mapping[str, Any], twin: Record | None) -> dict[str, Any]:
+    """A counterexample: what was planted, whether it happened, and what the same check said of it."""
+    because = planted.get("because") or ""
     shown: dict[str, Any] = {
-        "fault": entry.twin.get("fault"), "words": entry.twin.get("words") or "", "because": entry.because, "outcome": None, "fired": None,
+        "fault": planted.get("fault"), "words": planted.get("words") or "", "because": because, "outcome": None, "fired": None,
         "rejected": None, "as_foretold": None, "explanation": "It was not run.", "value": None, "unit": "", "runs": [],
     }  # fmt: skip
     if twin is None:
         return shown
     return shown | {
         "outcome": twin.outcome, "fired": bool(twin.fired), "rejected": twin.outcome == "rejected",
-        "as_foretold": bool(re.search(entry.because, twin.finding.explanation)), "explanation": twin.finding.explanation,
+        "as_foretold": bool(re.search(because, twin.finding.explanation)), "explanation": twin.finding.explanation,
         "value": to_json(twin.finding)["value"], "unit": twin.finding.unit, "runs": list(twin.runs),
     }  # fmt: skip
 

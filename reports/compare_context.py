@@ -39,6 +39,7 @@ def _circumstances(base: Evidence, head: Evidence) -> Iterator[tuple[str, str, A
         ("gpus", "gpus", _gpus(machine), _gpus(other_machine)),
         ("world_sizes", "world_sizes", world.get("world_sizes"), other_world.get("world_sizes")),
         ("world_sizes", "hosts", world.get("hosts") or 1, other_world.get("hosts") or 1),
+        ("world_sizes", "link_mbit", world.get("link_mbit"), other_world.get("link_mbit")),
         ("backend", "backend", sorted(world.get("backends") or []), sorted(other_world.get("backends") or [])),
         ("launcher", "launcher", world.get("launcher"), other_world.get("launcher")),
         ("numerics", "dtype", machine.get("dtype"), other_machine.get("dtype")),

@@ -134,7 +134,7 @@ def _critical_kinds_without_proof(judged: Sequence[Ruling], policy: Policy) -> I
 
 def _unfounded(evidence: Evidence, judged: Sequence[Ruling]) -> Iterator[str]:
     for ruling in judged:
-        for record in (ruling.as_is, ruling.twin):
+        for record in (ruling.as_is, *ruling.twins):
             missing = [run for run in record.runs if run not in evidence.runs] if record else []
             if record and missing:
                 yield f"{record.id} [{record.backend}-{record.part}] rests on run {missing[0]}, which is not stored."
@@ -182,8 +182,9 @@ def _exposure(evidence: Evidence, judged: Sequence[Ruling], policy: Policy) -> s
         if ruling.verdict == "passed" and ruling.as_is:
             sizes = [int(evidence.runs[run].spec.get("world_size") or 0) for run in ruling.as_is.runs if run in evidence.runs]
             tested[ruling.entry.backend] = max(tested.get(ruling.entry.backend, 0), *sizes, 0)
-    hosts = int((evidence.meta.get("world") or {}).get("hosts") or 1)
-    where = "one host" if hosts == 1 else f"{hosts} hosts"
+    world = evidence.meta.get("world") or {}
+    hosts = int(world.get("hosts") or 1)
+    where = str(world.get("where") or ("one host" if hosts == 1 else f"{hosts} hosts"))
     levels = {backend: max((step for step in policy.ladder if step <= size), default=0) for backend, size in sorted(tested.items())}
     return "; ".join(f"{counted(level, 'rank')} on {where}, {backend}" for backend, level in levels.items() if level) or NO_EXPOSURE
 

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from reports.finding import Direction, Finding, Provenance, from_json, storable, to_json
 
@@ -33,8 +34,10 @@ __all__ = [
     "write_artifact", "write_catalogue", "write_record", "write_run",
 ]  # fmt: skip
 
-Part = Literal["as_is", "twin"]
-Outcome = Literal["accepted", "rejected", "undecided", "crashed"]
+Part = str
+"""as_is, twin, or twin-<name> where a criterion has several."""
+PART = re.compile(r"as_is|twin(-[a-z0-9_]+)?")
+Outcome = Literal["accepted", "rejected", "undecided", "not_applicable", "crashed"]
 SEAL = "seal"
 BUSY_TIMEOUT_S = 60.0  # a writer waits this long for another one; each holds the file for milliseconds
 
@@ -67,8 +70,8 @@ class EvidenceError(Exception):
 class Entry:
     """One criterion on one backend, as the catalogue promises it before anything runs.
 
-    twin: {"fault": the fault as JSON, "words": the same for a reader}.
-    because: the regular expression that the twin's explanation must match.
+    twins: the counterexamples, each {"part": under which its record is kept, "fault": as JSON, "words": the same for a reader, "because": the
+        regular expression that its explanation must match}.
     needs: parts of job.toml without which the claim means nothing.
     source: where the criterion is written. rerun: the command that runs it again.
     why: one sentence on what goes wrong in practice where the claim does not hold.
@@ -77,8 +80,7 @@ class Entry:
     id: str
     backend: str
     claim: str
-    twin: Mapping[str, Any]
-    because: str
+    twins: tuple[Mapping[str, Any], ...]
     version: int = 1
     threshold: str = ""
     needs: tuple[str, ...] = ()
@@ -175,18 +177,20 @@ def write_record(
     started_utc: str,
     duration_s: float,
     crashed: bool = False,
+    not_applicable: bool = False,
 ) -> None:
     """Store what one part gave; a later record of the same part replaces it.
 
-    crashed: the suite, not the job, broke; the finding then has accepted=None and its explanation says how.
+    crashed: the suite, not the job, broke; not_applicable: the part does not concern the job. The finding then has accepted=None and says why.
     started_utc: ISO 8601 with zone.
     """
-    if part not in get_args(Part):
-        raise EvidenceError(f"part is {part!r}; use one of {', '.join(get_args(Part))}.")
-    if crashed and finding.accepted is not None:
-        raise EvidenceError(f"{id} [{backend}-{part}] crashed, yet its finding has accepted={finding.accepted}; it must be None.")
+    if not PART.fullmatch(part):
+        raise EvidenceError(f"part is {part!r}; use as_is, twin, or twin-<name> where there are several.")
+    if (crashed or not_applicable) and finding.accepted is not None:
+        what = "crashed" if crashed else "is not applicable"
+        raise EvidenceError(f"{id} [{backend}-{part}] {what}, yet its finding has accepted={finding.accepted}; it must be None.")
     row = (
-        id, backend, part, _outcome(finding, crashed), _dump(to_json(finding)), None if fired is None else int(fired),
+        id, backend, part, _outcome(finding, crashed, not_applicable), _dump(to_json(finding)), None if fired is None else int(fired),
         _dump(sorted(set(runs))), started_utc, float(duration_s),
     )  # fmt: skip
     with _transaction(path) as connection:
@@ -310,9 +314,9 @@ def _dump(value: Any) -> str:
     return json.dumps(storable(value), sort_keys=True, allow_nan=False, ensure_ascii=False)
 
 
-def _outcome(finding: Finding, crashed: bool) -> Outcome:
-    if crashed:
-        return "crashed"
+def _outcome(finding: Finding, crashed: bool, not_applicable: bool) -> Outcome:
+    if crashed or not_applicable:
+        return "crashed" if crashed else "not_applicable"
     return {True: "accepted", False: "rejected", None: "undecided"}[finding.accepted]  # type: ignore[return-value]
 
 
@@ -321,7 +325,7 @@ def _entry(data: Mapping[str, Any]) -> Entry:
     if unknown := sorted(set(data) - known):
         names = ", ".join(unknown)
         raise EvidenceError(f"catalogue entry {data.get('id')!r} has unknown keys {names}; known are {', '.join(sorted(known))}.")
-    lists = {key: tuple(data[key]) for key in ("needs", "assumptions", "limitations") if key in data}
+    lists = {key: tuple(data[key]) for key in ("twins", "needs", "assumptions", "limitations") if key in data}
     try:
         return Entry(**{**data, **lists})
     except TypeError as error:
@@ -333,7 +337,7 @@ def _record(row: Sequence[Any]) -> Record:
     id, backend, part, outcome, stored, fired, runs, started_utc, duration_s = row
     try:
         finding = from_json(json.loads(stored))
-        if outcome not in ("crashed", _outcome(finding, False)):
+        if outcome not in ("crashed", _outcome(finding, False, finding.accepted is None and outcome == "not_applicable")):
             raise ValueError(f"its outcome is {outcome!r}, but its finding has accepted={finding.accepted}")
     except (ValueError, TypeError) as error:
         outcome, finding = "crashed", Finding(None, explanation=f"The stored record contradicts itself: {error}.")

@@ -29,7 +29,7 @@ def _lines(item: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fields(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    finding, twin = item["finding"], item["twin"]
+    finding = item["finding"]
     yield "claim", item["claim"]
     yield "found", item["reason"]
     if finding["value"] is not None:
@@ -46,7 +46,7 @@ def _fields(item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "samples", number(finding["samples"])
     if finding["power"]:
         yield "power", finding["power"]
-    yield "twin", f"{twin['words']}: {twin_words(twin)}. {twin['explanation']}"
+    yield from (("twin", f"{twin['words']}: {twin_words(twin)}. {twin['explanation']}") for twin in item["twins"])
     yield from (("assumes", text) for text in item["assumptions"])
     yield from (("limited by", text) for text in item["limitations"])
     if item["overturned_by"]:
@@ -58,6 +58,8 @@ def twin_words(twin: Mapping[str, Any]) -> str:
     """What became of the planted fault, in a few words."""
     if twin["outcome"] is None:
         return "not run"
+    if twin["outcome"] == "not_applicable":
+        return "not applicable"
     fired = "fired" if twin["fired"] else "did not fire"
     rejected = {True: "rejected", False: "not rejected"}[bool(twin["rejected"])]
     reason = "" if not twin["rejected"] else (", for the reason foretold" if twin["as_foretold"] else ", for another reason than foretold")

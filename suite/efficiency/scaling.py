@@ -81,12 +81,14 @@ def curve(
 
 def _finding(found: Interval, ranks: int, bound: float, why: str, points: list[dict[str, float | None]]) -> Finding:
     by_size = {point["world_size"]: point["step_ms"] or 0.0 for point in points}
-    text = f"{ranks} ranks take {by_size[ranks]:.3g} ms a step where one takes {by_size[1]:.3g}: speed-up {found.estimate * ranks:.2f}, efficiency {found.estimate:.2f}"
+    text = f"{ranks} ranks take {by_size[ranks]:.3g} ms a step where one takes {by_size[1]:.3g}: speed-up {found.estimate * ranks:.2f}, efficiency {found.estimate:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    if found.high * ranks < 1.0:
+        text += f", so {ranks} ranks are slower than one"
     decided = found.holds(bound, "at_least")
     if decided is None:
         needed = more_runs_needed(found, bound)
         more = f"needs about {needed} more runs" if needed else "the efficiency lies at its bound, more runs will not tell"
-        text = f"undecided, {more}: {text} [{found.low:.2f}, {found.high:.2f}] straddles {bound:.2f}"
+        text = f"undecided, {more}: {text} straddles {bound:.2f}"
     elif not decided:
         text = f"{text}; {why}"
     return Finding(

@@ -29,7 +29,14 @@ GRADIENT, SCALING, WAIT, EXACT = "equivalence.gradient", "efficiency.scaling", "
 
 
 def entry(id: str, version: int = 1, backend: str = "gloo") -> Entry:
-    return Entry(id, backend, "It holds.", {"words": "a fault"}, "planted", version, timed=id.startswith(("efficiency.", "stragglers.")))
+    return Entry(
+        id,
+        backend,
+        "It holds.",
+        ({"part": "twin", "words": "a fault", "because": "planted"},),
+        version,
+        timed=id.startswith(("efficiency.", "stragglers.")),
+    )
 
 
 def side(

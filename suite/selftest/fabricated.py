@@ -89,8 +89,8 @@ def waiving_policy(folder: Path) -> Path:
 def _entry(position: int, row: Row) -> dict[str, Any]:
     id, claim, threshold, words, because = row
     return {
-        "id": id, "backend": "gloo", "claim": claim, "threshold": threshold, "because": because,
-        "twin": {"fault": {"kind": words.split()[-1], "rank": 1}, "words": words}, "version": 1 + position % 2,
+        "id": id, "backend": "gloo", "claim": claim, "threshold": threshold,
+        "twins": [{"part": "twin", "fault": {"kind": words.split()[-1], "rank": 1}, "words": words, "because": because}], "version": 1 + position % 2,
         "needs": ("inputs",) if id.startswith("inputs.") else (("checkpoint",) if id.startswith("recovery.") else ()),
         "timed": id.startswith(("efficiency.", "stragglers.")),
         "assumptions": ("Ranks share one host and one clock.", "The job seeds its own random numbers from --seed."),

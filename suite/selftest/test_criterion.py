@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.audit import Audit, RunSpec
-from fixtures.criterion import Criterion, Inconclusive, PartResult, complaint, criterion, criterion_of, discover, run_part
+from fixtures.criterion import Criterion, Inconclusive, PartResult, Twin, complaint, criterion, criterion_of, discover, run_part
 from fixtures.faults import Fault
 from fixtures.plugin import ROOT
 from reports.evidence import Finding
@@ -160,6 +160,33 @@ def test_ids_have_one_area_and_one_name(wrong: str) -> None:
         criterion(wrong, claim="", twin=TWIN, because="", threshold="")
 
 
+def test_several_twins_are_parts_of_their_own() -> None:
+    """Each twin plants its own fault and must give its own reason."""
+    twins = (Twin(TWIN, "rank 1", "scaled"), Twin(Fault("forget", part="weights"), "weights", "forgetful"))
+    declared = declare(lambda audit: None, twin=None, twins=twins)
+    rejected = PartResult("rejected", finding(False, "rank 1 is off"), True, ())
+
+    assert declared.parts == ("as_is", "twin-scaled", "twin-forgetful")
+    assert an_audit(declared, "twin-forgetful").twin == Fault("forget", part="weights")
+    assert an_audit(declared, "as_is").twin is None
+    assert complaint(declared, "twin-scaled", rejected) == ""
+    assert "for another reason" in complaint(declared, "twin-forgetful", rejected)
+
+
+@pytest.mark.parametrize(
+    ("twins", "words"),
+    [
+        ((), "has no twin"),
+        ((Twin(TWIN, ""), Twin(TWIN, "")), "a name of its own"),
+        ((Twin(TWIN, "", "A b"), Twin(TWIN, "", "c")), "a name"),
+    ],
+)
+def test_twins_that_cannot_be_told_apart_are_refused(twins: Any, words: str) -> None:
+    """A record needs one owner: no twin, or two of one name, is an error where it is written."""
+    with pytest.raises(ValueError, match=words):
+        declare(lambda audit: None, twin=None, twins=twins)
+
+
 def test_every_criterion_of_the_suite_says_all_that_its_card_needs() -> None:
     """Claim, threshold, assumptions, limitations, what would overturn it, and one sentence of docstring."""
     lacking = [
@@ -168,7 +195,7 @@ def test_every_criterion_of_the_suite_says_all_that_its_card_needs() -> None:
         for name, value in (
             ("claim", one.claim),
             ("threshold", one.threshold),
-            ("because", one.because),
+            ("because", all(twin.because for twin in one.twins)),
             ("assumptions", one.assumptions),
             ("limitations", one.limitations),
             ("overturned_by", one.overturned_by),

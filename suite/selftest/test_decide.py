@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +20,12 @@ from suite.selftest.fabricated import fabricate
 NOW = datetime(2026, 8, 22, tzinfo=UTC)
 START = "2026-08-21T09:00:00+00:00"
 RUN = Run("w2-run", {"world_size": 2}, {"started_utc": START}, {})
-OUTCOMES = ("accepted", "rejected", "undecided", "crashed")
+OUTCOMES = ("accepted", "rejected", "undecided", "not_applicable", "crashed")
+PLANTED = {"part": "twin", "words": "a fault", "because": "planted"}
 
 
 def _entry(id: str = "efficiency.scaling", backend: str = "gloo", **changes: Any) -> Entry:
-    return Entry(**({"id": id, "backend": backend, "claim": "It holds.", "twin": {"words": "a fault"}, "because": "planted"} | changes))
+    return Entry(**({"id": id, "backend": backend, "claim": "It holds.", "twins": (PLANTED,)} | changes))
 
 
 def _record(entry: Entry, part: Any, outcome: Any, fired: bool | None = None, explanation: str = "the planted fault was seen") -> Record:
@@ -46,7 +48,7 @@ def _expected(as_is: str | None, twin: Any, declared: bool) -> str:
         return "not_run"
     if as_is == "accepted":
         return "passed" if twin == ("rejected", True, True) else "inconclusive"
-    return "failed" if as_is == "rejected" else "inconclusive"
+    return {"rejected": "failed", "not_applicable": "not_applicable"}.get(as_is, "inconclusive")
 
 
 @pytest.mark.parametrize(("as_is", "twin", "declared", "waived"), list(itertools.product(AS_IS, TWINS, (False, True), (False, True))))
@@ -56,7 +58,7 @@ def test_every_combination_of_records_has_the_tabled_verdict(as_is: str | None, 
     waivers = (Waiver(entry.id, "a reason", "an owner", "2026-12-31"),) if waived else ()
 
     ruling = verdict(
-        entry, _record(entry, "as_is", as_is) if as_is else None, seen, waivers, {"inputs": "reads no files"} if declared else {}
+        entry, _record(entry, "as_is", as_is) if as_is else None, (seen,), waivers, {"inputs": "reads no files"} if declared else {}
     )
 
     expected = _expected(as_is, twin, declared)
@@ -65,10 +67,46 @@ def test_every_combination_of_records_has_the_tabled_verdict(as_is: str | None, 
     assert ruling.reason
 
 
+SEEN = ("rejected", True, "the planted fault was seen")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected", "words"),
+    [
+        (SEEN, SEEN, "passed", "seen"),
+        (SEEN, ("accepted", True, "fine"), "inconclusive", r"did not notice its twin \(the second\)"),
+        (SEEN, ("rejected", True, "another thing"), "inconclusive", "for another reason"),
+        (SEEN, ("rejected", False, "the planted fault was seen"), "inconclusive", r"twin \(the second\) never happened"),
+        (SEEN, ("not_applicable", False, "no scaler"), "passed", "seen"),
+        (
+            ("not_applicable", False, "no scheduler"),
+            ("not_applicable", False, "no scaler"),
+            "inconclusive",
+            "None of its twins .*: no scheduler",
+        ),
+    ],
+)
+def test_every_twin_that_concerns_the_job_must_be_rejected(first: Any, second: Any, expected: str, words: str) -> None:
+    """Several twins of one criterion: each is rejected for its own reason, or does not concern the job; at least one must be left."""
+    twins = (
+        {"part": "twin-a", "words": "the first", "because": "planted"},
+        {"part": "twin-b", "words": "the second", "because": "planted"},
+    )
+    entry = _entry(twins=twins)
+    seen = tuple(
+        _record(entry, twin["part"], outcome, fired, said) for twin, (outcome, fired, said) in zip(twins, (first, second), strict=True)
+    )
+
+    ruling = verdict(entry, _record(entry, "as_is", "accepted"), seen)
+
+    assert ruling.verdict == expected
+    assert re.search(words, ruling.reason)
+
+
 def test_a_waiver_of_another_backend_does_not_count() -> None:
     entry = _entry(backend="nccl")
 
-    assert verdict(entry, None, None, (Waiver(entry.id, "r", "o", "2026-12-31", "gloo"),)).verdict == "not_run"
+    assert verdict(entry, None, (None,), (Waiver(entry.id, "r", "o", "2026-12-31", "gloo"),)).verdict == "not_run"
 
 
 def test_a_declared_deviation_of_a_part_that_the_job_has_is_no_absence() -> None:

@@ -20,7 +20,12 @@ from reports.evidence import EvidenceError, Finding, from_json, to_json
 from suite.selftest.fabricated import STARTED, fabricate
 
 ROOT = Path(__file__).resolve().parents[2]
-ENTRY = {"id": "a.b", "backend": "gloo", "claim": "It holds.", "twin": {"fault": {}, "words": "a fault"}, "because": "fault"}
+ENTRY = {
+    "id": "a.b",
+    "backend": "gloo",
+    "claim": "It holds.",
+    "twins": [{"part": "twin", "fault": {}, "words": "a fault", "because": "fault"}],
+}
 
 
 def _store(folder: Path, finding: Finding, part: Any = "as_is", **changes: Any) -> None:
