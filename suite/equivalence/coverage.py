@@ -135,7 +135,7 @@ def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, omitted
         return f"{what} (no distributed sampler, or the stream is not split by rank)"
     own = sum(ranks.of_rank(rank, steps).values())
     left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
-    return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle or split with different seeds, list their files in different orders, or start at the same place"
+    return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds (or split with them, or list files in different orders), or start at the same place"
 
 
 @dataclass(frozen=True, slots=True)
