@@ -98,7 +98,7 @@ def _why_unreduced(reference: Gradient, ranks: Mapping[int, Gradient], disagreei
 
 def _why_scaled(factor: float, world_size: int, micro_batches: int, alone_micro_batches: int) -> str:
     said = f"gradients differ by exactly {factor:.4g}"
-    if micro_batches != alone_micro_batches and math.isclose(factor, micro_batches / alone_micro_batches, rel_tol=1e-6):
+    if micro_batches != alone_micro_batches > 1 and math.isclose(factor, micro_batches / alone_micro_batches, rel_tol=1e-6):
         counts = f"{micro_batches} micro-batches per step and rank where one device takes {alone_micro_batches}"
         return f"{said} = {counts}: their means are added up without dividing by their number"
     if math.isclose(factor, world_size, rel_tol=1e-6):
