@@ -35,6 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("page", help="write audit.json and audit.html again from the evidence")
     page.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     page.add_argument("--policy", type=Path, metavar="FILE", help="decide by this policy instead of reports/policy.toml")
+    page.add_argument(
+        "--before", type=Path, metavar="DIR", help="set this earlier audit, of another job, beside it on the page, and keep that"
+    )
     page.set_defaults(run=_page)
     book = commands.add_parser("runbook", help="write RUNBOOK.md and alerts.yml again from the evidence")
     book.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
@@ -56,6 +59,10 @@ def _parser() -> argparse.ArgumentParser:
 def _page(asked: argparse.Namespace) -> int:
     from reports.finish import finish
 
+    if asked.before is not None:
+        from reports.before_after import keep_before
+
+        keep_before(asked.audit_dir, asked.before)
     decision = finish(asked.audit_dir, asked.policy)
     print(asked.audit_dir / "audit.html")
     print(f"decision: {decision.verdict}" + (f" {decision.next_exposure}" if decision.verdict == "approve" else ""))

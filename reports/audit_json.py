@@ -5,8 +5,9 @@
     coverage   {catalogue, passed, failed, inconclusive, not_applicable, waived, not_run}
     criteria   [{id, backend, version, claim, verdict, reason, finding{value, unit, bound, margin, ...}, twins[{fault, fired, rejected, ...}], twin{the one that decides}, verify, ...}]
     runs       {run_id: {spec, ended, sha256, digest}}
-    measured   {figures: {name: {value, unit, low, high, samples, how, runs}}, architecture}
+    measured   {figures: {name: {value, unit, low, high, samples, how, runs}}, architecture, devices {rows, cores, gpus, topology, not_measured}}
     economics  {rows, summary, reason}      observability  [{name, expr, threshold, ...}]      runbook  {start, entries}
+    before     {before, after, rows, counts, notes} of `python -m reports page DIR --before EARLIER`; null without it
 
 Keys are sorted, numbers are finite, and nothing tells the time of judging: the same evidence gives the same bytes.
 """
@@ -49,8 +50,9 @@ def audit_json(evidence: Evidence, judged: Sequence[Ruling], decision: Decision,
         "coverage": {"catalogue": len(evidence.catalogue), **counts},
         "criteria": [_criterion(ruling, policy, str(meta.get("directory") or ".")) for ruling in judged],
         "runs": {run.run_id: _run(run.spec, run.ended, run.sha256) for run in evidence.runs.values()},
-        "measured": {"figures": {}, "architecture": None, **(meta.get("measured") or {})},
+        "measured": {"figures": {}, "architecture": None, "devices": None, **(meta.get("measured") or {})},
     }
+    audit["before"] = meta.get("before")
     audit["economics"] = outlook(audit, policy.economics)
     audit["observability"] = alerts(audit)
     audit["runbook"] = runbook(audit)

@@ -9,6 +9,7 @@ Audit-wide facts are kept by key (`set_meta`), each a JSON value:
     environment  cores gpus python torch platform host_name ...
     world        world_size world_sizes hosts launcher
     decision     verdict owner policy_sha256 of the last judging; verdict "pending" before it
+    before       what an earlier audit, of the job as it was, said of the same claims (reports/before_after.py)
     seal         digests of the evidence and of the files beside it, when the page was last written
     directory    how the audit directory is called        (kept by create)
     session      started_utc finished_utc complete      (kept by begin_session and finish_session)

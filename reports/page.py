@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from reports.bullet import bullet
 from reports.charts import KINDS, Chart, draw
+from reports.device_use import device_use
 from reports.plot_svg import StyleSheet
 from reports.verdicts import VERDICTS
 from reports.wording import amount, beside, counted, number, quantity, requirement, sentence
@@ -49,10 +50,11 @@ def render_page(audit: Mapping[str, Any], text: str) -> str:
     sheet = StyleSheet()
     criteria = _ordered(audit)
     charts = {item["anchor"]: _charts(item, sheet) for item in criteria}
+    use = device_use(audit["measured"]["devices"], sheet)
     style = (TEMPLATES / "page.css").read_text() + sheet.rules()
     script = (TEMPLATES / "page.js").read_text()
     return engine.get_template("audit.html.j2").render(
-        audit=audit, criteria=criteria, anchors={(item["id"], item["backend"]): item["anchor"] for item in criteria}, areas=_areas(audit, criteria), charts=charts, ledger=_ledger(audit), style=Markup(style), script=Markup(script),
+        audit=audit, criteria=criteria, anchors={(item["id"], item["backend"]): item["anchor"] for item in criteria}, areas=_areas(audit, criteria), charts=charts, use=use, ledger=_ledger(audit), style=Markup(style), script=Markup(script),
         policy=_content_policy(style, script), embedded=_embedded(text), blocking_sentences=_sentences_of_blocking(audit),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ with these faults; a time that nobody measured says so.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,7 +16,6 @@ from reports.wording import amount
 
 WATCH = 'python -m suite watch "$RUN"'
 WATCH_RESUMED = 'python -m suite watch "$RUN-resumed"'
-RESUME = "resume_job"
 NAMING_STEPS = 14  # two of warm-up and the twelve that name a slow rank
 
 
@@ -38,18 +38,36 @@ def runbook(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _start(job: Mapping[str, Any], world: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> list[str]:
-    """Where things are, and how the job is started and started again with the probe riding along, from the root of the repository."""
-    ranks = int(world.get("world_size") or 1)
-    arguments = _filled(str(job.get("command") or ""), job, ranks, '"$OUT"')
-    launch = f"python -m torch.distributed.run --standalone --nproc-per-node {ranks} {arguments}"
-    watch = f' RANKPROOF_WATCH="{_filled(checkpoint["directory"], job, ranks)}"' if checkpoint else ""
+    """Where things are, and how the job is started with the probe riding along, from the root of the repository."""
     return [
         "export OUT=/where/the/job/writes            # what the job knows as {out}",
         'export RUN="$OUT/watch"                     # where the probe of the running job writes: a new folder for every start',
         'export SITE="$PWD/fixtures/probe/site"      # what makes the probe ride along',
-        f'watched() (cd {_folder(job)} && export PYTHONPATH="$SITE" RANKPROOF_LEVEL=timing{watch} && "$@")',
-        f'start_job() {{ RANKPROOF_TRACE="$RUN" watched {launch}; }}',
-        f'{RESUME}() {{ RANKPROOF_TRACE="$RUN-resumed" watched {launch} {checkpoint.get("resume") or ""}; }}'.replace(" ;", ";"),
+        f"# the job itself was started so: {_launched(job, world, checkpoint)}",
+    ]
+
+
+def _launched(job: Mapping[str, Any], world: Mapping[str, Any], checkpoint: Mapping[str, Any], *, again: bool = False) -> str:
+    """The job's own command line under torchrun, whole, to be typed as it stands; `again`: with its resume argument, and a trace of its own."""
+    ranks = int(world.get("world_size") or 1)
+    run, resume = ("$RUN-resumed", f" {checkpoint.get('resume') or ''}".rstrip()) if again else ("$RUN", "")
+    own = [f"{name}={shlex.quote(str(value))}" for name, value in sorted(((job.get("declared") or {}).get("environment") or {}).items())]
+    watch = [f'RANKPROOF_WATCH="{_filled(checkpoint["directory"], job, ranks)}"'] if checkpoint else []
+    variables = " ".join([*own, 'PYTHONPATH="$SITE"', "RANKPROOF_LEVEL=timing", f'RANKPROOF_TRACE="{run}"', *watch])
+    arguments = _filled(str(job.get("command") or ""), job, ranks, '"$OUT"')
+    return f"(cd {_folder(job)} && {variables} torchrun --standalone --nproc-per-node {ranks} {arguments}{resume})"
+
+
+def _resumed(audit: Mapping[str, Any], expect: str) -> list[dict[str, Any]]:
+    """Start the job again, and see that every rank moves; what the job itself prints about it is the job's own affair."""
+    checkpoint = (audit["job"].get("declared") or {}).get("checkpoint") or {}
+    return [
+        {"command": _launched(audit["job"], audit["world"], checkpoint, again=True), "expect": f"{expect}; exit code 0", "matches": ""},
+        {
+            "command": WATCH_RESUMED,
+            "expect": "`every rank moves, step K is done`; exit code 0",
+            "matches": r"every rank moves, step \d+ is done",
+        },
     ]
 
 
@@ -125,8 +143,7 @@ def _dead(audit: Mapping[str, Any]) -> dict[str, Any]:
         "id": "dead-rank", "title": "A dead rank", "symptom": "Alert RankproofRankLost; the launcher ends with the exit code or signal of one rank.",
         "steps": [
             {"command": WATCH, "expect": "`rank N is gone: it ended in step K, in PHASE`; exit code 1", "matches": r"rank \d+ is gone: it ended in step \d+"},
-            {"command": RESUME, "expect": "the job says from which step it resumes, and trains on; exit code 0", "matches": ""},
-            {"command": WATCH_RESUMED, "expect": "`every rank moves, step K is done`; exit code 0", "matches": r"every rank moves, step \d+ is done"},
+            *_resumed(audit, "the job says from which step it resumes, and trains on"),
         ],
         "action": "Look at the named rank's log and at the host's kernel log (out of memory, device errors). Start again from the last checkpoint; without that host if it happens twice.",
         "owner": _owner(audit, "recovery.continuation"),
@@ -139,7 +156,7 @@ def _corrupt(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[st
         "id": "corrupt-checkpoint", "title": "A corrupt checkpoint", "symptom": "A restart says that a checkpoint is damaged, or the storage reports errors.",
         "steps": [
             *_own(audit, checkpoint, "check", "one line per checkpoint, the damaged one with what is wrong with it; exit code 1", "damaged|incomplete"),
-            {"command": RESUME, "expect": "the job passes over it, says so, and resumes from the one before; exit code 0", "matches": ""},
+            *_resumed(audit, "the job passes over it, says so, and resumes from the one before"),
         ],
         "action": "Nothing has to be removed by hand: a restart takes the newest whole checkpoint. Find out whether the storage lies before trusting the next save, and keep the damaged files for that.",
         "owner": _owner(audit, "recovery.worst_boundary"),
@@ -157,7 +174,7 @@ def _full(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, 
         "steps": [
             {"command": 'df --output=avail,target -B1 "$OUT"', "expect": f"fewer bytes are free than a save takes ({size['value']:,.0f})" if size else "less than a save needs is free", "matches": r"Avail.*\n\s*\d+ "},
             *_own(audit, checkpoint, "check", "the last save is incomplete or absent, the ones before are complete; exit code 0", "complete"),
-            {"command": RESUME, "expect": "after space was made: the job resumes from the newest complete checkpoint; exit code 0", "matches": ""},
+            *_resumed(audit, "after space was made: the job resumes from the newest complete checkpoint"),
         ],
         "action": "Make room for at least two saves (not by deleting the newest complete checkpoint), then start again.",
         "owner": _owner(audit, "recovery.worst_boundary"),
@@ -177,7 +194,7 @@ def _rollback(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[s
         "id": "rollback", "title": "Going back", "symptom": "Alert RankproofLossNotFinite, or an evaluation that is worse than at the last checkpoint but one.",
         "steps": [
             *_own(audit, checkpoint, "rollback", "`set aside: ...`, then the list; a restart takes the one before; exit code 0", "set aside: "),
-            {"command": RESUME, "expect": "the job resumes from the checkpoint before; exit code 0", "matches": ""},
+            *_resumed(audit, "the job resumes from the checkpoint before"),
         ],
         "action": "Find the step at which it went wrong in the metrics first; set aside until the newest checkpoint lies before it. What was set aside can be renamed back.",
         "owner": _owner(audit, "recovery.restore"),
@@ -214,7 +231,8 @@ def _own(audit: Mapping[str, Any], checkpoint: Mapping[str, Any], key: str, expe
     line = checkpoint.get(key)
     if not line:
         return [{"command": f"# the job has no such command: add [checkpoint] {key} to its job.toml", "expect": expect, "matches": ""}]
-    return [{"command": f"(cd {_folder(audit['job'])} && python {_filled(line, audit['job'], 1)})", "expect": expect, "matches": matches}]
+    command = _filled(line, audit["job"], 1, '"$OUT"')
+    return [{"command": f"(cd {_folder(audit['job'])} && python {command})", "expect": expect, "matches": matches}]
 
 
 def _finding_time(audit: Mapping[str, Any], id: str, what: str) -> dict[str, Any]:
@@ -243,7 +261,7 @@ def _ranks(audit: Mapping[str, Any]) -> str:
 
 
 def _folder(job: Mapping[str, Any]) -> str:
-    return str(PurePosixPath(str(job.get("file") or "job.toml")).parent)
+    return shlex.quote(str(PurePosixPath(str(job.get("file") or "job.toml")).parent))
 
 
 def _filled(template: str, job: Mapping[str, Any], ranks: int, out: str = "$OUT") -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import Interval, median_interval, more_runs_needed
+from suite.efficiency.busy import given_back
 from suite.efficiency.scaling import Room
 from suite.efficiency.slowdown import NAMES, REMEDIES
 from suite.efficiency.timing import PHASES, mean_phases, settled, shares, too_short
@@ -52,7 +53,11 @@ def accounted_for(runs: Sequence[Sequence[Trace]], data_wait_share: float, expos
     judged = [share for repeats in runs for share in _judged(repeats, bounds)]
     over = max((share.world_size for share in judged if share.excess > 0), default=0)
     worst = max((share for share in judged if share.world_size == over or not over), key=lambda share: share.excess)
-    return _finding(worst, judged, runs)
+    finding = _finding(worst, judged, runs)
+    if finding.accepted:
+        return given_back(finding, every, min(1.0 - share.share.high / share.bound for share in judged))
+    slow = next(repeats for repeats in runs if size(repeats[0]) == worst.world_size)
+    return given_back(finding, slow, worst.share.low - worst.bound)
 
 
 def _judged(repeats: Sequence[Trace], bounds: Mapping[str, float]) -> list[Judged]:

@@ -17,6 +17,7 @@ from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
 from reports.statistics import Interval, median_interval, more_runs_needed
 from suite.efficiency.breakdown import breakdown
+from suite.efficiency.busy import given_back
 from suite.efficiency.scaling import Room
 from suite.efficiency.timing import settled, step_ms, too_short
 from suite.equivalence.usable import size, undecided, unusable
@@ -49,7 +50,7 @@ def bound_by_compute(repeats: Sequence[Trace], *, room: Room) -> Finding:
     shares = {cause: median_interval([run[cause] for run in runs]) for cause in CAUSES}
     worst = max((cause for cause in CAUSES if cause != "compute"), key=lambda cause: shares[cause].estimate)
     lead = median_interval([run[worst] - run["compute"] for run in runs])
-    return _finding(repeats, shares, worst, lead)
+    return given_back(_finding(repeats, shares, worst, lead), repeats, distance=max(lead.low, -lead.high))
 
 
 def causes(trace: Trace) -> dict[str, float]:

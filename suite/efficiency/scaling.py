@@ -15,6 +15,7 @@ import numpy as np
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import Interval, more_runs_needed, ratio_interval
+from suite.efficiency.busy import given_back
 from suite.efficiency.slowdown import why_slower
 from suite.efficiency.timing import rows_per_step, step_ms, too_short
 from suite.equivalence.usable import size, undecided, unusable
@@ -51,7 +52,10 @@ def scales(alone: Sequence[Trace], together: Sequence[Sequence[Trace]], work: Se
     weakest = min(found, key=lambda count: found[count].estimate)
     slow = next(traces for traces in together if size(traces[0]) == weakest)
     rows = {size(trace): rows_per_step(trace) for trace in work}
-    return _finding(found[weakest], weakest, bound, why_slower(alone, slow, rows), curve(alone, together, rows, found))
+    finding = _finding(found[weakest], weakest, bound, why_slower(alone, slow, rows), curve(alone, together, rows, found))
+    if finding.accepted:  # what may be too good is due to one device's time being too long, what may be too bad to the others'
+        return given_back(finding, alone, distance=1.0 - bound / found[weakest].low)
+    return given_back(finding, slow, distance=1.0 - found[weakest].high / bound)
 
 
 def efficiency(alone: Sequence[Trace], together: Sequence[Trace]) -> Interval:

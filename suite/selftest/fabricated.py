@@ -148,6 +148,38 @@ def measured() -> dict[str, Any]:
             "parameter_bytes": 4_711_820, "dtypes": ["float32"], "layouts": ["replicated"], "modules": modules, "left_out": 7, "micro_batches": 1.0,
             "collectives": [{"op": "allreduce", "phase": "backward", "calls": 2.0, "bytes": 4_712_092.0}], "bytes_per_step": 4_712_092.0,
         },
+        "devices": devices(),
+    }  # fmt: skip
+
+
+def devices(gpu: bool = False) -> dict[str, Any]:
+    """What the ranks of the made-up audit used; with `gpu` on two GPUs, one of which could not be asked for everything."""
+    cores = [
+        {"core": core, "busy_share": 0.71 + core / 10, "steal_share": 0.0, "frequency_mhz": 2596.1, "thermal_throttles": None}
+        for core in range(2)
+    ]
+    rows: list[dict[str, Any]] = []
+    for size, rank in ((1, 0), (2, 0), (2, 1)):
+        card: dict[str, Any] = {
+            "index": rank,
+            "name": "H100",
+            "utilisation_percent": 87.0,
+            "memory_used_bytes": 21e9,
+            "power_w": 512.4,
+            "sm_clock_mhz": 1755.0,
+            "throttled": {"power cap": 0.25},
+        }
+        partly = {**card, "power_w": None, "throttled": None} if rank else card
+        rows.append({
+            "backend": "gloo", "world_size": size, "rank": rank, "runs": 6, "cpu_share": {"value": 0.93, "low": 0.9, "high": 0.97},
+            "peak_resident_bytes": 512e6 + 10e6 * rank, "grown_bytes": 81e6, "peak_allocated_bytes": 19e9 if gpu else None, "peak_reserved_bytes": None,
+            "gpu": partly if gpu else None,
+        })  # fmt: skip
+    known = {"name": "H100", "bus_id": "0", "memory_total_bytes": 80e9, "power_limit_w": 700.0, "sm_clock_most_mhz": 1980, "nvlinks": 18}
+    return {
+        "rows": rows, "cores": cores, "gpus": [{**known, "index": index, "rank": index} for index in range(2)] if gpu else [],
+        "topology": [["same", "NODE"], ["NODE", "same"]] if gpu else [], "runs": [f"w2-{index}" for index in range(12)], "samples": 40,
+        "not_measured": "" if gpu else "no NVIDIA driver: NVML Shared Library Not Found",
     }  # fmt: skip
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,15 +20,15 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion_of
 from fixtures.faults import Fault
 from fixtures.job import Job, load_job
-from fixtures.live import look
 from fixtures.measure import measure
-from fixtures.metrics import FAMILIES, openmetrics, samples_of
+from fixtures.metrics import FAMILIES
 from fixtures.plugin import ROOT
 from fixtures.runs import RunRoom, obtain
 from fixtures.session import job_facts
 from fixtures.world import Launcher, open_launcher
 from reports import evidence
 from reports.finish import finish
+from suite.__main__ import main
 from suite.selftest.criterion_runs import JOBS
 from suite.stragglers.test_slow_rank import test_slow_rank as slow_rank
 
@@ -72,10 +76,17 @@ def rules(folder: Path) -> dict[str, tuple[str, float]]:
     return {name: (metric, float(threshold)) for name, metric, threshold in found}
 
 
+def metrics_of(run: Path) -> str:
+    """What `python -m suite metrics RUN` prints, without the seconds that a process of its own takes to begin."""
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["metrics", str(run)]) == 0
+    return printed.getvalue()
+
+
 def fired(folder: Path, run: Path) -> set[str]:
     """The alerts that Prometheus would raise on this run's metrics: any series over the threshold (NaN never is)."""
     values: dict[str, list[float]] = {}
-    for line in openmetrics(samples_of(look(run))).splitlines():
+    for line in metrics_of(run).splitlines():
         if not line.startswith("#"):
             name, value = re.split(r"\{.*\} | ", line)
             values.setdefault(name, []).append(float(value))
@@ -103,17 +114,42 @@ def test_all_are_silent_on_healthy_runs(audit: tuple[Audit, Path]) -> None:
     assert [(run.name, fired(folder, run)) for run in timed if fired(folder, run)] == []
 
 
-@pytest.mark.parametrize(
-    ("alert", "fault"),
-    [
-        ("RankLost", Fault("kill", rank=1, step=10)),
-        ("RankLate", Fault("sleep", rank=1, ms=200, where="backward")),
-        ("StepSlow", Fault("sleep", ms=200, where="forward")),
-        ("InputSlow", Fault("sleep", ms=200, where="data")),
-        ("LossNotFinite", Fault("damage_batch", rank=1, step=15, how="nan")),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.kind,
-)
+FIRES_ON = {
+    "RankLost": Fault("kill", rank=1, step=10),
+    "RankLate": Fault("sleep", rank=1, ms=200, where="backward"),
+    "StepSlow": Fault("sleep", ms=200, where="forward"),
+    "InputSlow": Fault("sleep", ms=200, where="data"),
+    "LossNotFinite": Fault("damage_batch", rank=1, step=15, how="nan"),
+}
+HAS_A_TEST_OF_ITS_OWN = {
+    "WorldSilent",
+    "CheckpointOverdue",
+}  # below: the one needs a world that is left standing, the other a job that saves astray
+
+
+def test_every_alert_is_made_to_fire_here_and_leads_to_an_entry_of_the_runbook(audit: tuple[Audit, Path]) -> None:
+    _, folder = audit
+    leads = set(re.findall(r'runbook: "RUNBOOK.md#(.+)"', (folder / "alerts.yml").read_text()))
+
+    assert {name.removeprefix("Rankproof") for name in rules(folder)} == set(FIRES_ON) | HAS_A_TEST_OF_ITS_OWN
+    assert leads <= set(re.findall(r'<a id="(.+)"></a>', (folder / "RUNBOOK.md").read_text()))
+
+
+def test_the_command_itself_prints_openmetrics(audit: tuple[Audit, Path]) -> None:
+    """In a process of its own, as a node exporter's timer would start it: the text that the tests here read, line by line of the format's grammar."""
+    run = sorted((audit[1] / "traces").iterdir())[0]
+    done = subprocess.run(
+        [sys.executable, "-m", "suite", "metrics", str(run)], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    sample = r'\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? (NaN|[+-]Inf|-?[0-9.e+-]+)'
+
+    assert done.stdout == metrics_of(run)
+    assert done.stdout.endswith("# EOF\n")
+    for line in done.stdout.splitlines()[:-1]:
+        assert re.fullmatch(rf"# (TYPE|UNIT|HELP) \w+ .+|{sample}", line), line
+
+
+@pytest.mark.parametrize(("alert", "fault"), FIRES_ON.items(), ids=FIRES_ON)
 def test_each_fires_on_its_fault(audit: tuple[Audit, Path], alert: str, fault: Fault) -> None:
     made, folder = audit
     trace = made.run(world_size=2, steps=STEPS, level="timing", faults=(fault,))

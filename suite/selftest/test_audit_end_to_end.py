@@ -32,8 +32,15 @@ def command(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--job", str(TOY), "--audit-dir", str(folder), *more]
 
 
+def surroundings() -> dict[str, str]:
+    """The environment of a session of its own: one that is started inside an xdist worker must not take itself for that worker."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
 def session(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, *more), cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S * 2, check=False)
+    return subprocess.run(
+        command(folder, *more), cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=DEADLINE_S * 2, check=False
+    )
 
 
 def judge(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -169,7 +176,9 @@ def test_two_workers_give_the_same_verdicts(finished: tuple[Path, subprocess.Com
 def interrupted(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """A session in the middle of its first run."""
     folder = tmp_path / "interrupted"
-    started = subprocess.Popen(command(folder, "-m", "cpu", "-k", "recovery or equivalence"), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    started = subprocess.Popen(
+        command(folder, "-m", "cpu", "-k", "recovery or equivalence"), cwd=ROOT, env=surroundings(), stdout=subprocess.PIPE, text=True
+    )
     wait_for_ranks(folder)
     yield folder, started
     started.kill()

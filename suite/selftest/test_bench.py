@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -38,7 +39,10 @@ class Stopwatch:
 
 def pytest_on(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "bench", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }  # not the worker of the session around it
+    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_clock_moves_by_what_the_ranks_measured() -> None:

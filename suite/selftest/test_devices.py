@@ -137,7 +137,7 @@ def test_without_a_driver_every_gpu_is_not_measured_and_nothing_warns(tmp_path: 
         warnings.simplefilter("error")
         summary = run_of(FakeNvml(driver=False), tmp_path)
     assert summary["gpus"] == []
-    assert summary["not_measured"] == "no NVIDIA driver answers (NVML Shared Library Not Found)"
+    assert summary["not_measured"] == "no NVIDIA driver: NVML Shared Library Not Found"
     rows = device_table(summary)["rows"]
     assert [row for row in rows if row[0] == "GPU"] == [["GPU", rank, *[NOT_MEASURED] * 5] for rank in (0, 1)]
     assert summary["cores"], "cores are measured all the same"

@@ -24,6 +24,10 @@ ONE_OF_EACH = (
     Fault("forget", part="optimizer"),
     Fault("rotate_first", rank=0),
     Fault("copy_rename"),
+    Fault("full_store"),
+    Fault("missing_store", from_save=1),
+    Fault("slow_store", bytes_per_s=1000),
+    Fault("draw_batches", times=8, last=4),
     Fault("input_truncated", name="events", keep=0.5),
 )
 

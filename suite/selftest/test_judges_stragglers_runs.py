@@ -26,7 +26,10 @@ def judged(runs: CriterionRuns, *faults: Fault, steps: int = 24) -> Finding:
     """The judge's finding on one run of the toy job under these faults."""
     audit = runs.audit(load_job(JOBS / "toy" / "job.toml"), slow_rank)
     trace = audit.run(world_size=2, steps=steps, level="timing", faults=faults)
-    return nobody_is_slow([trace], bound=0.10, cores=os.cpu_count() or 1)
+    finding = nobody_is_slow([trace], bound=0.10, cores=os.cpu_count() or 1)
+    if finding.accepted is None and "the machine was busy" in finding.explanation:
+        pytest.skip(finding.explanation)
+    return finding
 
 
 @pytest.mark.parametrize(("where", "words"), [("backward", "backward"), ("data", "waiting for data"), ("forward", "forward")])

@@ -11,6 +11,7 @@ from fixtures.faults import Fault, faults_to_json
 from fixtures.plugin import ROOT
 from fixtures.trace import Trace, load_trace
 from fixtures.world import Launcher, Start, open_launcher
+from reports.evidence import file_hashes
 from workloads.flights import registry
 
 
@@ -67,6 +68,26 @@ def test_a_killed_publish_is_published_by_the_next_and_a_further_one_changes_not
     assert "nothing changed" in publish(launcher, tmp_path).log(0)
     assert {path: (tmp_path / "registry" / path).stat().st_mtime_ns for path in visible(tmp_path / "registry")} == whole
     assert not list((tmp_path / "registry").glob(".unfinished-*"))
+
+
+def test_a_retry_that_fails_too_changes_nothing_about_the_end(launcher: Launcher, tmp_path: Path) -> None:
+    """Killed, killed again in the retry, earlier and later than the first time, and once more: then published, byte for byte as undisturbed."""
+    build(tmp_path / "build")
+    operations = len(publish(launcher, tmp_path, into="undisturbed").files)
+    publish(launcher, tmp_path, into="undisturbed")
+    wanted = file_hashes(tmp_path / "undisturbed")
+    for first in range(2, operations + 1, 4):
+        into = f"registry{first}"
+        for operation in (first, max(1, first // 2), min(operations, first + 2)):
+            publish(launcher, tmp_path, Fault("kill", rank=0, operation=operation), into=into)
+            seen = {
+                name: digest for name, digest in file_hashes(tmp_path / into).items() if name.startswith("artifact-") or "/" not in name
+            }
+            assert seen.items() <= wanted.items(), (
+                f"after a kill before operation {operation} a reader sees what is no part of the artifact"
+            )
+        assert not publish(launcher, tmp_path, into=into).crashed
+        assert file_hashes(tmp_path / into) == wanted, f"killed first before operation {first}, the registry ended otherwise"
 
 
 def test_what_is_not_whole_is_neither_published_nor_put_into_service(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from fixtures.trace import TraceError
 from fixtures.world import Launcher, Start, open_launcher
 from reports.evidence import set_meta
 from reports.finish import finish
+from reports.runbook import _launched
 from suite.selftest.fabricated import fabricate
 from suite.stragglers.watching import what_is_wrong
 
@@ -102,13 +103,13 @@ def carried_out(book: Mapping[str, Any], id: str, number: int, out: Path) -> sub
     return done
 
 
-def start_of(job: Job, out: Path, *faults: Fault, resume: bool = False, steps: int | None = None) -> Start:
-    """The job as `start_job` and `resume_job` start it, but by the warm launcher, which takes a second where torchrun takes twenty."""
-    watch = out / ("watch-resumed" if resume else "watch")
+def start_of(job: Job, out: Path, *faults: Fault, steps: int | None = None) -> Start:
+    """The job as the runbook has it started, but under faults and by the warm launcher, which takes a second where torchrun takes twenty."""
+    watch = out / "watch"
     environment = {
         "RANKPROOF_TRACE": str(watch), "RANKPROOF_LEVEL": "timing", "RANKPROOF_WATCH": str(out / "checkpoints"), "RANKPROOF_FAULTS": faults_to_json(faults),
     }  # fmt: skip
-    argv = command_line(job, world_size=2, out=out, resume=resume, steps=steps)
+    argv = command_line(job, world_size=2, out=out, steps=steps)
     return Start(argv=argv, folder=job.folder, world_size=2, run_dir=watch, environment=environment, stall_s=None, deadline_s=DEADLINE_S)
 
 
@@ -140,12 +141,12 @@ def wait_until(holds: Callable[[], bool]) -> None:
         select.select([], [], [], 0.5)  # looking is work too: more often would slow down what is looked at
 
 
-def resumed(launcher: Launcher, job: Job, out: Path) -> str:
-    """What the job prints when it is started again."""
-    ended = launcher.run(start_of(job, out, resume=True))
-    log = (out / "watch-resumed" / "rank0.log").read_text()
-    assert not ended.message, log
-    return log
+def resumed(book: Mapping[str, Any], id: str, out: Path) -> str:
+    """What the job prints when it is started again by the entry's own command, under torchrun; every rank is then seen to have moved."""
+    again, watched = [number for number, step in enumerate(steps_of(book, id)) if "-resumed" in step["command"]]
+    done = carried_out(book, id, again, out)
+    carried_out(book, id, watched, out)
+    return done.stdout + done.stderr
 
 
 def test_slow_rank(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
@@ -176,7 +177,7 @@ def test_dead_rank(launcher: Launcher, job: Job, book: dict[str, Any], out: Path
     named = carried_out(book, "dead-rank", 0, out)
 
     assert named.stdout.startswith("rank 1 is gone: it ended in step 10")
-    assert "resumed from step 8" in resumed(launcher, job, out)
+    assert "resumed from step 8" in resumed(book, "dead-rank", out)
     assert "step 8 is done" in carried_out(book, "dead-rank", 2, out).stdout, "8 steps of this process, 16 in all"
 
 
@@ -191,7 +192,7 @@ def test_corrupt_checkpoint(launcher: Launcher, job: Job, book: dict[str, Any], 
 
     assert "step_00000008  damaged" in listed.stdout
     assert "a restart with --resume takes step_00000004" in listed.stdout
-    said = resumed(launcher, job, out)
+    said = resumed(book, "corrupt-checkpoint", out)
     assert "step_00000008 is damaged" in said
     assert "resumed from step 4" in said
 
@@ -201,7 +202,7 @@ def test_rollback(launcher: Launcher, job: Job, book: dict[str, Any], out: Path)
     launcher.run(start_of(job, out, steps=10))
     carried_out(book, "rollback", 0, out)
 
-    assert "resumed from step 4" in resumed(launcher, job, out)
+    assert "resumed from step 4" in resumed(book, "rollback", out)
     assert (out / "checkpoints" / "step_00000008.set-aside" / "manifest.json").exists(), "it can be renamed back"
 
 
@@ -218,12 +219,13 @@ def test_nothing_is_set_aside_where_no_older_checkpoint_is_whole(launcher: Launc
 def test_full_disk(book: dict[str, Any], prepared: Path, tmp_path: Path) -> None:
     """On a file system with room for one save and a half: the job stops and says so; with room made it comes back. By torchrun, as typed."""
     disk, step = tmp_path / "disk", steps_of(book, "full-disk")
+    started = next(line for line in book["start"] if "torchrun" in line).partition("started so: ")[2]
     disk.mkdir()
     commands = [
         f"mount -t tmpfs -o size=24M none {disk} && cp -r {prepared}/. {disk}",
-        "start_job > /dev/null 2> $OUT/../start.log; echo started: $?; grep -h 'No space left' $OUT/../start.log",
+        f"{started} > /dev/null 2> $OUT/../start.log; echo started: $?; grep -h 'No space left' $OUT/../start.log",
         *(one["command"] for one in step[:2]), "echo checked: $?", f"mount -o remount,size=200M {disk}", step[2]["command"], "echo resumed: $?",
-        next(one["command"] for one in steps_of(book, "dead-rank")[2:]),
+        step[3]["command"], "echo seen: $?",
     ]  # fmt: skip
     done = shell(book, disk, *commands, inside=("unshare", "-rm"))
     said = done.stdout
@@ -236,7 +238,33 @@ def test_full_disk(book: dict[str, Any], prepared: Path, tmp_path: Path) -> None
     assert re.search(r"step_00000004  complete\n(.*\n)*checked: 0", said), said
     assert "resumed from step 4" in said, said + done.stderr
     assert "resumed: 0" in said
-    assert re.search(r"every rank moves, step 12 is done", said), said
+    assert re.search(r"every rank moves, step 12 is done.*\nseen: 0", said), said
+
+
+def test_every_command_is_carried_out_by_a_test_of_its_entry(book: dict[str, Any]) -> None:
+    """By number: a step that is added to an entry is one that nobody has tried."""
+    assert {entry["id"]: len(entry["steps"]) for entry in book["entries"]} == {
+        "slow-rank": 1, "hang": 1, "dead-rank": 3, "corrupt-checkpoint": 3, "full-disk": 4, "rollback": 3,
+    }  # fmt: skip
+    for entry in book["entries"]:
+        for step in entry["steps"]:
+            assert step["matches"] or "torchrun" in step["command"], "only what the job itself prints is not foretold"
+            assert re.match(r"python |\(cd |df ", step["command"]), "a command stands by itself, but for OUT, RUN and SITE"
+
+
+def test_a_job_gets_its_own_variables_and_module_and_needs_no_checkpoint() -> None:
+    job: dict[str, Any] = {
+        "file": "jobs/a b/job.toml",
+        "command": "-m train --steps {steps} --out {out}",
+        "steps": 7,
+        "declared": {"environment": {"NOTE": "two words"}},
+    }
+    command = _launched(job, {"world_size": 4}, {}, again=True)
+
+    assert command == (
+        "(cd 'jobs/a b' && NOTE='two words' PYTHONPATH=\"$SITE\" RANKPROOF_LEVEL=timing RANKPROOF_TRACE=\"$RUN-resumed\" "
+        'torchrun --standalone --nproc-per-node 4 -m train --steps 7 --out "$OUT")'
+    )
 
 
 def test_every_entry_has_an_owner_a_bound_and_a_command(book: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from fixtures.lateness import Lateness, lateness_of
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import median_interval
+from suite.efficiency.busy import given_back
 from suite.recovery.ends import how_it_ended
 
 FEWEST_STEPS = 12
@@ -33,10 +34,13 @@ PHASE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who makes the others wait: ranks (several where they take turns), the share of a step that costs, and a sentence."""
+    """Who makes the others wait: ranks (several where they take turns), the share of a step that costs, by how much of a step that exceeds what is
+    allowed, and a sentence.
+    """
 
     ranks: tuple[int, ...]
     share: float
+    excess: float
     words: str
 
 
@@ -72,11 +76,13 @@ def _finding(traces: Sequence[Trace], late: Lateness, bound: float, *, crowded: 
     blame = steadily_late(late, bound) or occasionally_late(late, bound) or (None if crowded else taking_turns(late, bound))
     if blame is not None:
         where = where_late(traces, blame.ranks[0]) if len(blame.ranks) == 1 else ""
-        return Finding(accepted=False, value=max(blame.share, 0.0), explanation=blame.words + where, **common)
+        found = Finding(accepted=False, value=max(blame.share, 0.0), explanation=blame.words + where, **common)
+        return given_back(found, traces, blame.excess)
     value = max(interval.estimate, 0.0)
     if interval.high > bound:
         text = f"rank {late.ranks[worst]} may be late by {interval.low:.1%} to {interval.high:.1%} of a step (bound {bound:.0%}); {late.steps} steps do not decide it"
-        return Finding(accepted=None, value=value, explanation=f"undecided: {text}", interval=(interval.low, interval.high), **common)
+        undecided = Finding(accepted=None, value=value, explanation=f"undecided: {text}", interval=(interval.low, interval.high), **common)
+        return given_back(undecided, traces, 0.0)
     text = (
         f"no rank is named: the latest, rank {late.ranks[worst]}, enters its collectives {value * step_ms:.2f} ms after the others ({value:.1%} of a "
         f"{step_ms:.1f} ms step, bound {bound:.0%}) at the median of {late.steps} steps"
@@ -84,7 +90,8 @@ def _finding(traces: Sequence[Trace], late: Lateness, bound: float, *, crowded: 
     if crowded:
         text += f"; {len(late.ranks)} ranks share fewer cores, so ranks that take turns in being late could not be told from noise"
     power = f"would have named a rank that is late by more than {bound * step_ms:.1f} ms in most steps"
-    return Finding(accepted=True, value=value, explanation=text, interval=(interval.low, interval.high), power=power, **common)
+    accepted = Finding(accepted=True, value=value, explanation=text, interval=(interval.low, interval.high), power=power, **common)
+    return given_back(accepted, traces, 1.0 - interval.high / bound)
 
 
 def steadily_late(late: Lateness, bound: float) -> Blame | None:
@@ -92,14 +99,15 @@ def steadily_late(late: Lateness, bound: float) -> Blame | None:
     step_ms = float(np.median(late.step_ms))
     medians = np.median(late.late_ms, axis=0)
     column = int(np.argmax(medians))
-    if median_interval(late.late_ms[:, column]).low <= bound * step_ms:
+    least_ms = median_interval(late.late_ms[:, column]).low
+    if least_ms <= bound * step_ms:
         return None
     share = float(np.mean(late.late_ms[:, column] > bound * step_ms))
     words = (
         f"rank {late.ranks[column]} makes the others wait: it enters the collectives {medians[column]:.1f} ms after them at the median "
         f"({medians[column] / step_ms:.0%} of a {step_ms:.1f} ms step), and is late in {share:.0%} of {late.steps} steps"
     )
-    return Blame((late.ranks[column],), float(medians[column] / step_ms), words)
+    return Blame((late.ranks[column],), float(medians[column] / step_ms), least_ms / step_ms - bound, words)
 
 
 def occasionally_late(late: Lateness, bound: float) -> Blame | None:
@@ -121,7 +129,7 @@ def occasionally_late(late: Lateness, bound: float) -> Blame | None:
         f"rank {late.ranks[column]} makes the others wait now and then: in {events} of {late.steps} steps (about one in {late.steps / events:.0f}) it is "
         f"{np.median(delays[owners == column]):.1f} ms late, {cost[column]:.0%} of all time; the other ranks are in {len(owners) - events} steps"
     )
-    return Blame((late.ranks[column],), float(cost[column]), words)
+    return Blame((late.ranks[column],), float(cost[column]), float(cost[column]) - OCCASIONAL_COST, words)
 
 
 def taking_turns(late: Lateness, bound: float) -> Blame | None:
@@ -138,7 +146,7 @@ def taking_turns(late: Lateness, bound: float) -> Blame | None:
     named = " and ".join(f"rank {late.ranks[column]} ({last[column]:.0%} of the steps)" for column in turns)
     median = float(np.median(late.spread_ms))
     words = f"ranks take turns in being late: {named}; the last enters {median:.1f} ms after the first at the median ({median / step_ms:.0%} of a step)"
-    return Blame(tuple(late.ranks[column] for column in turns), median / step_ms, words)
+    return Blame(tuple(late.ranks[column] for column in turns), median / step_ms, usual / step_ms - TAKING_TURNS * bound, words)
 
 
 def _by_luck(delays_ms: NDArray[np.float64], total_ms: float, ranks: int) -> float:

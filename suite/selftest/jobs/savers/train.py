@@ -1,6 +1,7 @@
 """A small DDP job with dropout whose way of saving and resuming is chosen by --flaw: what real jobs get wrong, one thing at a time."""
 
 import argparse
+import contextlib
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-FLAWS = ("none", "in_place", "remove_first", "no_optimizer", "no_scheduler", "no_position", "no_rng", "swallow")
+FLAWS = ("none", "in_place", "remove_first", "no_optimizer", "no_scheduler", "no_position", "no_rng", "swallow", "hides")
 SAVE_EVERY = 3
 
 
@@ -91,7 +92,8 @@ def main():
                     "scheduler": scheduler.state_dict(),
                     "step": step,
                 }
-                save(folder, args.flaw, step, parts | {"rng": states})
+                with contextlib.suppress(OSError if args.flaw == "hides" else ()):
+                    save(folder, args.flaw, step, parts | {"rng": states})
             dist.barrier()
     dist.destroy_process_group()
 
