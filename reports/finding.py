@@ -19,6 +19,8 @@ class Finding:
     value, bound: in `unit`; `direction` says how the value must stand to the bound. Both may be None where a claim has no number.
     interval: (low, high) of the value. samples: how many independent observations the value rests on.
     provenance: how the value came about. power: in words, the smallest fault that would have been caught; "" if not known.
+    absent: the trace shows that the job lacks what the claim is about (the explanation says what was looked at): the claim does not apply. What
+    was merely not seen is no such evidence.
     details: JSON, plus numpy arrays and numbers, which become lists and numbers; `reports/charts.py` names the keys that are drawn.
 
     Raises ValueError where the parts contradict each other, TypeError where `details` cannot be stored.
@@ -34,6 +36,7 @@ class Finding:
     samples: int | None = None
     provenance: Provenance = "measured"
     power: str = ""
+    absent: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,7 +75,7 @@ def to_json(finding: Finding) -> dict[str, Any]:
         "provenance": finding.provenance,
         "power": finding.power,
         "details": finding.details,
-    }
+    } | ({"absent": True} if finding.absent else {})
 
 
 def from_json(data: Mapping[str, Any]) -> Finding:
@@ -111,6 +114,8 @@ def _check(finding: Finding) -> None:
             raise ValueError(f"Finding.{name} is {getattr(finding, name)!r}; use one of {', '.join(choices)}.")
     if finding.interval is not None and finding.interval[0] > finding.interval[1]:
         raise ValueError(f"Finding.interval is {finding.interval}; give (low, high).")
+    if finding.absent and finding.accepted is not None:
+        raise ValueError(f"Finding is absent, yet accepted={finding.accepted}; what the job lacks can be neither right nor wrong.")
     if finding.samples is not None and finding.samples < 0:
         raise ValueError(f"Finding.samples is {finding.samples}; give a count.")
     if finding.accepted and not _inside(finding):

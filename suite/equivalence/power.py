@@ -31,8 +31,8 @@ def sweep_steps(alone: Trace, permuted: Sequence[Trace], run: Callable[[float], 
     return (FIRST_EXCESS, *(_representable(predicted * factor) for factor in AROUND))
 
 
-def smallest_scale(alone: Trace, permuted: Sequence[Trace], tried: Mapping[float, Trace]) -> str:
-    """The sentence for the page; "" where nothing can be said."""
+def smallest_scale(alone: Trace, permuted: Sequence[Trace], tried: Mapping[float, Trace], numbers: str = "float64") -> str:
+    """The sentence for the page; "" where nothing can be said. numbers: in what the job computed."""
     if unusable([alone, *permuted, *tried.values()], "gradient"):
         return ""
     bound = noise_of(alone, permuted).bound
@@ -42,7 +42,7 @@ def smallest_scale(alone: Trace, permuted: Sequence[Trace], tried: Mapping[float
     passed = [excess for excess in tried if excess < rejected[0]]
     where = named(next(iter(tried.values())))
     missed = f"; {max(passed):.1g} would not" if passed else ""
-    return f"rank 1's gradient scaled by 1 + {rejected[0]:.1g} ({where}, float64) would have been caught{missed}"
+    return f"rank 1's gradient scaled by 1 + {rejected[0]:.1g} ({where}, {numbers}) would have been caught{missed}"
 
 
 def _representable(excess: float) -> float:

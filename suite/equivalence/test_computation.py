@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
@@ -13,13 +10,9 @@ from suite.equivalence.agreement import parameters_agree
 from suite.equivalence.cause import Contributions, contributions
 from suite.equivalence.gradient import another_order, gradients_agree
 from suite.equivalence.power import smallest_scale, sweep_steps
+from suite.equivalence.starts import as_it_runs, exactly, first_gradient, of_several, one_and_several
 from suite.equivalence.trajectory import losses_agree, losses_far_apart, own_randomness
-from suite.equivalence.usable import size, unusable, worlds
-
-Start = Callable[..., Trace]  # audit.run with some of its arguments fixed
-
-FIRST_STEPS = 2
-CONTROLS = 5  # permuted one-device runs; three is the least the envelope takes, five bring its Student factor from 7.0 down to 3.7
+from suite.equivalence.usable import size, unusable
 
 
 @criterion(
@@ -37,7 +30,7 @@ CONTROLS = 5  # permuted one-device runs; three is the least the envelope takes,
 )
 def test_gradient(audit: Audit) -> None:
     """The ranks' averaged gradient is one device's."""
-    alone, permuted, together = _runs(_first_gradient(audit), audit.world_size)
+    alone, permuted, together = one_and_several(first_gradient(audit), audit.world_size)
     if gradients_agree(alone, permuted, together).accepted is False:
         audit.judge(gradients_agree, alone, permuted, together, shares={size(trace): _shares(audit, trace) for trace in together})
     power = _power(audit, alone, permuted) if audit.part == "as_is" and together else ""
@@ -61,13 +54,13 @@ def test_gradient(audit: Audit) -> None:
 )
 def test_loss_trajectory(audit: Audit) -> None:
     """The loss curve does not depend on the world size."""
-    alone, permuted, together = _runs(audit.run, audit.world_size)
+    alone, permuted, together = one_and_several(as_it_runs(audit), audit.world_size)
     seen = not unusable([alone, *permuted], "loss")
     if seen and own_randomness(alone, permuted, "as_run"):
-        audit.judge(losses_agree, *_runs(_exactly(audit), audit.world_size), numerics="exact")
+        audit.judge(losses_agree, *one_and_several(exactly(audit), audit.world_size), numerics="exact")
     elif seen and not any(another_order(alone, trace) for trace in permuted):
-        start = _exactly(audit)
-        audit.judge(losses_far_apart, start(world_size=1), [start(world_size=count) for count in worlds(audit.world_size)[1:]])
+        start = exactly(audit)
+        audit.judge(losses_far_apart, start(world_size=1), of_several(start, audit.world_size))
     else:
         audit.judge(losses_agree, alone, permuted, together)
 
@@ -84,28 +77,12 @@ def test_loss_trajectory(audit: Audit) -> None:
 )
 def test_ranks_agree(audit: Audit) -> None:
     """There is one model, not one per rank."""
-    audit.judge(parameters_agree, [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]])
-
-
-def _exactly(audit: Audit) -> Start:
-    """In float64 with dropout off."""
-    return partial(audit.run, numerics="exact")
-
-
-def _first_gradient(audit: Audit) -> Start:
-    """In float64 with dropout off, the first gradient written down, and no more steps than that takes."""
-    return partial(audit.run, numerics="exact", level="full", steps=FIRST_STEPS)
-
-
-def _runs(start: Start, largest: int) -> tuple[Trace, list[Trace], list[Trace]]:
-    """One device, one device in other orders, and the ranks."""
-    permuted = [start(world_size=1, permute=seed) for seed in range(1, CONTROLS + 1)]
-    return start(world_size=1), permuted, [start(world_size=count) for count in worlds(largest)[1:]]
+    audit.judge(parameters_agree, of_several(as_it_runs(audit), audit.world_size))
 
 
 def _shares(audit: Audit, whole: Trace) -> Contributions:
     """Take the gradient apart: run again with one rank's part multiplied by 0, for each rank in turn. Empty where a run shows nothing."""
-    start, count = _first_gradient(audit), size(whole)
+    start, count = first_gradient(audit), size(whole)
     muted = {rank: start(world_size=count, faults=(Fault("scale_gradient", rank=rank, factor=0.0),)) for rank in range(count)}
     if unusable([whole, *muted.values()], "gradient"):
         return {}
@@ -117,6 +94,6 @@ def _power(audit: Audit, alone: Trace, permuted: list[Trace]) -> str:
 
     def scaled(excess: float) -> Trace:
         fault = Fault("scale_gradient", rank=1, factor=1.0 + excess)
-        return _first_gradient(audit)(world_size=audit.world_size, faults=(fault,), planted=False)
+        return first_gradient(audit)(world_size=audit.world_size, faults=(fault,), planted=False)
 
     return smallest_scale(alone, permuted, {excess: scaled(excess) for excess in sweep_steps(alone, permuted, scaled)})

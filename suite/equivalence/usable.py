@@ -5,6 +5,7 @@ A judge that has no run to look at must say so: nothing here ever turns a crash,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
+from reports.statistics import UNIT_ROUNDOFF
 
 LOG_LINE_CHARACTERS = 200
 
@@ -35,6 +37,26 @@ def named(trace: Trace) -> str:
 def undecided(reason: str, **details: Any) -> Finding:
     """The finding of a judge that cannot tell, and why."""
     return Finding(accepted=None, explanation=reason, details=details)
+
+
+def absent(reason: str, **details: Any) -> Finding:
+    """The finding of a judge that saw that the job lacks what the claim is about, and what it looked at to know."""
+    return Finding(accepted=None, absent=True, explanation=reason, details=details)
+
+
+def several(traces: Iterable[Trace]) -> list[Trace]:
+    """The runs of more than one rank."""
+    return [trace for trace in traces if size(trace) > 1]
+
+
+def records(trace: Trace, kind: str) -> list[Mapping[str, Any]]:
+    """All records of one kind, in rank order."""
+    return [record for record in trace.records if record["kind"] == kind]
+
+
+def rounding(dtype: str) -> float:
+    """Half of the digits of a dtype: a relative deviation that no rounding of a few operations reaches."""
+    return math.sqrt(UNIT_ROUNDOFF.get(dtype, UNIT_ROUNDOFF["float32"]))
 
 
 def unusable(traces: Trace | Iterable[Trace], *signals: str) -> str:

@@ -1,0 +1,186 @@
+"""Judge: the evaluation metric is that of one device, at every world size.
+
+Samplers fill the last batch up with rows that were evaluated already, or drop it; means of means weigh a short last batch as a full one. The rows that each
+rank evaluates are seen, and so is the number that the job prints; a job whose rows are padded but whose number is right takes the padding out again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fixtures.trace import Trace
+from reports.evidence import Finding
+from reports.statistics import UNIT_ROUNDOFF
+from suite.equivalence.usable import absent, named, records, size, undecided, unusable
+
+_NAME = r"(?:val|valid|validation|eval|evaluation|test|dev|held[-_ ]?out)[a-z0-9_ /.%()-]{0,40}?"
+USUAL = rf"(?im)\b({_NAME})['\"]?\s*[=:]?\s*([-+]?\d*\.\d+(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+NO_METRIC = re.compile(r"time|second|per_s|/s|speed|throughput|epoch|step|memory|rate", re.IGNORECASE)
+SYSTEMATIC = 2.0  # other world sizes deviate by up to twice what other orders on one device do (see reports.statistics.noise_envelope)
+WAY_OUT = "print the metric, or name it under [job] as metric = 'a regular expression with one group'"
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """One metric as it was printed. half_unit: what its last digit leaves open."""
+
+    name: str
+    value: float
+    half_unit: float
+
+
+def metric_is_independent(alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], pattern: str = "") -> Finding:
+    """Judge what is evaluated, and the number that comes of it. permuted: one-device runs with their samples in other orders; pattern: [job] metric."""
+    if reason := unusable([alone, *permuted, *together]):
+        return undecided(reason)
+    if not together:
+        return undecided("there is only one device to look at: start with --world-size 2")
+    shown = [printed(trace, pattern) for trace in (alone, *together)]
+    if not any(shown) and not any(records(trace, "evaluated") for trace in (alone, *together)):
+        return _none(alone, pattern)
+    if not any(shown):
+        return _by_rows(alone, together)
+    for trace, metrics in zip(together, shown[1:], strict=True):
+        if [one.name for one in metrics] != [one.name for one in shown[0]]:
+            return _rejected(
+                f"{named(trace)} prints {len(metrics)} evaluation metrics, one device {len(shown[0])}: {_rows(alone, trace) or 'evaluations differ'}",
+                shown,
+            )
+    return _by_metric(alone, permuted, together, shown, pattern)
+
+
+def printed(trace: Trace, pattern: str = "") -> list[Printed]:
+    """The metrics in the output of the first rank that prints any, in order."""
+    for rank in range(size(trace)):
+        if found := [one for one in _matches(trace.log(rank), pattern) if pattern or not NO_METRIC.search(one.name)]:
+            return found
+    return []
+
+
+def evaluated(trace: Trace) -> dict[int, dict[int, Counter[str]]]:
+    """Number of the evaluation (from 1) -> rank -> rows."""
+    found: dict[int, dict[int, Counter[str]]] = {}
+    steps = sorted({record["step"] for record in records(trace, "evaluated")})
+    for record in records(trace, "evaluated"):
+        found.setdefault(steps.index(record["step"]) + 1, {}).setdefault(record["rank"], Counter()).update(record["samples"])
+    return found
+
+
+def _matches(log: str, pattern: str) -> list[Printed]:
+    if pattern:
+        return [_printed("metric", match[1]) for match in re.finditer(pattern, log)]
+    return [_printed(match[1].strip(" ._-/(").lower(), match[2]) for match in re.finditer(USUAL, log)]
+
+
+def _printed(name: str, text: str) -> Printed:
+    mantissa, _, exponent = text.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    try:
+        value = float(text)
+    except ValueError:
+        return Printed(name, math.nan, 0.0)
+    return Printed(name, value, 0.5 * 10.0 ** (int(exponent or 0) - digits) if math.isfinite(value) else 0.0)
+
+
+def _none(alone: Trace, pattern: str) -> Finding:
+    if pattern:
+        return undecided(f"[job] metric = {pattern!r} matches nothing that any rank prints: correct it")
+    if any("Optimized" in wrapper for wrapper in alone.model().get("wrappers", ())):
+        return undecided(
+            f"the model is compiled, so evaluations would not be seen, and nothing in the output looks like a metric: {WAY_OUT}"
+        )
+    return absent(
+        f"no module was called in evaluation mode in {int(alone.steps['step'].max())} steps, up to the end of every rank, and nothing in the output looks like an "
+        "evaluation metric"
+    )
+
+
+def _by_rows(alone: Trace, together: Sequence[Trace]) -> Finding:
+    for trace in together:
+        if said := _rows(alone, trace):
+            return Finding(
+                False, 1, "evaluations", 0, "at_most", f"{named(trace)}: {said}; if the metric leaves them out again, {WAY_OUT}", samples=1
+            )
+    return undecided(f"every row is evaluated as on one device, but no metric was seen that could be compared: {WAY_OUT}")
+
+
+def _by_metric(
+    alone: Trace, permuted: Sequence[Trace], together: Sequence[Trace], shown: Sequence[Sequence[Printed]], pattern: str
+) -> Finding:
+    single = shown[0]
+    scale = np.maximum(np.abs([one.value for one in single]), np.finfo(np.float64).tiny)
+    open_digits = np.asarray([one.half_unit for one in single]) / scale
+    floor = UNIT_ROUNDOFF["float32"]  # a metric that another order leaves as it is, to its printed digits, is not free of rounding
+    controls = [
+        np.maximum(_off(single, printed(trace, pattern)), floor) for trace in permuted if len(printed(trace, pattern)) == len(single)
+    ]
+    if len(controls) < 3 or not all(np.isfinite(control).all() for control in controls):
+        return undecided(
+            "the noise of the metric could not be measured: fewer than three one-device runs in other orders print it as a finite number"
+        )
+    bound = SYSTEMATIC * np.max(controls, axis=0) + 2 * open_digits
+    for trace, metrics in zip(together, shown[1:], strict=True):
+        off = _off(single, metrics)
+        if outside := np.flatnonzero(~(off <= bound)).tolist():
+            one, two = single[outside[0]], metrics[outside[0]]
+            why = (
+                _rows(alone, trace)
+                or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
+            )
+            text = f"{named(trace)}: {two.name} is {two.value:.6g}, one device's {one.value:.6g} (evaluation {outside[0] + 1}): {why}"
+            return Finding(
+                False,
+                float(np.nan_to_num(off[outside[0]], nan=np.inf)),
+                "of the metric",
+                float(bound[outside[0]]),
+                "at_most",
+                text,
+                samples=len(controls),
+            )
+    largest = max(float(_off(single, metrics).max()) for metrics in shown[1:])
+    rows = [said for trace in together if (said := _rows(alone, trace))]
+    text = f"{len(single)} evaluation metrics are one device's at every world size, within {largest:.2g}"
+    text += f" (although {rows[0]}: the metric leaves them out)" if rows else ""
+    return Finding(
+        True,
+        largest,
+        "of the metric",
+        max(float(bound.max()), largest),
+        "at_most",
+        text,
+        samples=len(controls),
+        power=f"a metric that is off by {float(bound.max()):.1g} of itself",
+    )
+
+
+def _off(single: Sequence[Printed], others: Sequence[Printed]) -> np.ndarray:
+    one, two = (np.asarray([metric.value for metric in metrics], dtype=np.float64) for metrics in (single, others))
+    off: np.ndarray = np.abs(two - one) / np.maximum(np.abs(one), np.finfo(np.float64).tiny)
+    return np.where(np.isnan(one) & np.isnan(two), 0.0, off)
+
+
+def _rows(alone: Trace, trace: Trace) -> str:
+    """How the ranks' evaluated rows differ from one device's, in words; "" where they do not."""
+    single, ranks = evaluated(alone), evaluated(trace)
+    for number, row in sorted(single.items()):
+        expected = sum(row.values(), Counter())
+        own = ranks.get(number, {})
+        if own and all(one == expected for one in own.values()):
+            continue  # every rank that evaluates takes the whole set
+        seen = sum(own.values(), Counter())
+        more, fewer = seen - expected, expected - seen
+        if more or fewer:
+            said = [f"{sum(more.values())} too many (filled up by the sampler?)"] if more else []
+            said += [f"{sum(fewer.values())} left out"] if fewer else []
+            return f"evaluation {number} takes {sum(seen.values())} rows where one device takes {sum(expected.values())}: {', '.join(said)}"
+    return ""
+
+
+def _rejected(text: str, shown: Sequence[Sequence[Printed]]) -> Finding:
+    return Finding(False, 1, "evaluations", 0, "at_most", text, samples=len(shown))
