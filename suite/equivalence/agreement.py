@@ -78,6 +78,9 @@ def _explain(trace: Trace, step: int, row: Mapping[int, str], count: int) -> str
     whom = f"rank {rank}'s parameters differ from rank {other}'s from step {step} on, in {count} steps"
     if rates := _differing_rates(trace, step, rank, other):
         return f"{whom}: {rates}"
+    made = trace.steps.groupby("rank")["step"].max()
+    if made[rank] != made[other]:
+        return f"{whom}: it made {made[rank]} optimizer steps where rank {other} made {made[other]}, so a step is left out on one rank and not on the other"
     names = _differing_gradients(trace, step, rank, other)
     if names:
         more = f" and {len(names) - SHOWN_TENSORS} more" if len(names) > SHOWN_TENSORS else ""

@@ -191,6 +191,9 @@ def _hint(alone: Trace, worst: Trace, step: int) -> str:
 def _weighted_alike(alone: Trace, worst: Trace, step: int) -> str:
     """Whether ranks with unequal numbers of rows are averaged as if they had equally many, in words: weighted by rows their losses are one device's."""
     at = worst.steps.loc[worst.steps["step"] == step].sort_values("rank")
+    unfinite = at.loc[~np.isfinite(np.asarray(at["loss"], dtype=np.float64)), "rank"].tolist()
+    if unfinite:
+        return f": the loss of rank {unfinite[0]} is no finite number there (0 / 0 where a rank has nothing to learn from, or an overflow)"
     rows, losses = np.asarray(at["n_samples"], dtype=np.float64), np.asarray(at["loss"], dtype=np.float64)
     one = float(_effective(alone, "mean")[step - 1])
     if not rows.all() or (rows == rows[0]).all():

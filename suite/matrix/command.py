@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -28,9 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "workloads" / "broken" / "catalogue.toml"
 
 
-def run_matrix(only: Sequence[str], *, seeds: int, jobs: int, timed: bool, out: Path, scratch: Path | None) -> int:
-    """Try the chosen entries, `jobs` at a time, renew their rows, write the page; the number of entries with a problem."""
+def run_matrix(only: Sequence[str], *, seeds: int, jobs: int, timed: bool, quick: bool, out: Path, scratch: Path | None) -> int:
+    """Try the chosen entries, `jobs` at a time, renew their rows, write the page; the number of entries with a problem.
+
+    quick: by no other criterion than the one that has to find the fault.
+    """
     entries = read_catalogue(CATALOGUE, only)
+    if quick:
+        entries = tuple(replace(entry, criteria=(entry.criterion,)) for entry in entries)
     store = out.with_suffix(".json")
     rows = stored_rows(store)
     for number, (entry, row, seconds) in enumerate(_tried(entries, seeds, jobs, timed, scratch), 1):

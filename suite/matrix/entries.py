@@ -145,8 +145,13 @@ def job_toml(entry: Entry) -> str:
     main |= {key: value for key, value in entry.job.items() if not isinstance(value, dict) and key != "files"}
     tables = {"job": main} | {key: value for key, value in entry.job.items() if isinstance(value, dict)}
     return "\n".join(
-        f"[{name}]\n" + "".join(f'"{key}" = {_toml(value)}\n' for key, value in table.items()) for name, table in tables.items()
+        f"[{name}]\n" + "".join(f"{_key(key)} = {_toml(value)}\n" for key, value in table.items()) for name, table in tables.items()
     )
+
+
+def _key(name: str) -> str:
+    """A bare key where TOML allows one; a criterion's id has a dot in it."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
 
 
 def _toml(value: Any) -> str:

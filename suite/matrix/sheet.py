@@ -32,7 +32,7 @@ def undecided_on_clean(entry: Entry, row: Row) -> list[tuple[int, str, str]]:
         (seed, said.outcome, said.explanation)
         for seed, every in enumerate(row.clean)
         for said in every
-        if said.criterion == entry.criterion and said.outcome not in {"accepted", "rejected"}
+        if said.criterion == entry.criterion and said.outcome in {"inconclusive", "crashed"}
     ]
 
 

@@ -5,7 +5,7 @@ from torch import nn
 from torch.distributed.nn.functional import all_reduce as sum_over_ranks
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
 from toy import epochs, mlp, pairs, start
 
 
@@ -29,13 +29,13 @@ class SyncedNorm(nn.Module):
 
 
 args = start()
-data = pairs()
+data = pairs(43)
 net = DDP(mlp(1, SyncedNorm(16)), broadcast_buffers=False)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-sampler = DistributedSampler(data, seed=args.seed)
-loader = DataLoader(data, args.batch, sampler=sampler)
-for x, y in epochs(loader, sampler, args.steps):
+loader = DataLoader(data, args.global_batch, shuffle=True, generator=torch.Generator().manual_seed(args.seed))
+for x, y in epochs(loader, None, args.steps):
     optimizer.zero_grad()
-    loss = functional.mse_loss(net(x), y)
+    mine, wanted = x.tensor_split(args.world)[args.rank], y.tensor_split(args.world)[args.rank]
+    loss = functional.mse_loss(net(mine), wanted, reduction="sum") * args.world / len(x)
     loss.backward()
     optimizer.step()

@@ -20,7 +20,7 @@ def known_at(moment):
 
 
 moments = range(20, int(visits["known"].max()))
-x = torch.tensor([known_at(moment) for moment in moments])
+x = torch.tensor([known_at(moment) for moment in moments], dtype=torch.float32)
 y = torch.tensor([[visits["amount"][visits["happened"] > moment].head(3).mean()] for moment in moments]).nan_to_num(0.0).to(x.dtype)
 data = TensorDataset(x, y)
 net = DDP(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1)))

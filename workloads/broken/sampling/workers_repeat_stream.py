@@ -15,10 +15,9 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         order = torch.randperm(48, generator=torch.Generator().manual_seed(args.seed + self.epoch)).tolist()
-        mine = order[args.rank :: args.world]
         worker = get_worker_info()
-        # right: mine = mine[worker.id :: worker.num_workers]
-        yield from (records[index] for index in mine)
+        # right: order = order[worker.id :: worker.num_workers]
+        yield from (records[index] for index in order[args.rank :: args.world])
 
 
 args = start()
