@@ -117,10 +117,10 @@ def _by_metric(
     single = shown[0]
     scale = np.maximum(np.abs([one.value for one in single]), np.finfo(np.float64).tiny)
     open_digits = np.asarray([one.half_unit for one in single]) / scale
-    rows = max((sum(sum(row.values(), Counter()).values()) for row in evaluated(alone).values()), default=1)
+    summed = max((sum(sum(row.values(), Counter()).values()) for row in evaluated(alone).values()), default=1)
     # Orders of the training samples leave the evaluated rows in their order, which another number of ranks does not: the sum over them is rounded otherwise,
     # as a random walk of its roundings (Higham and Mary 2019).
-    floor = RANDOM_WALK * math.sqrt(rows) * UNIT_ROUNDOFF["float32"]
+    floor = RANDOM_WALK * math.sqrt(summed) * UNIT_ROUNDOFF["float32"]
     controls = [
         np.maximum(_off(single, printed(trace, pattern)), floor) for trace in permuted if len(printed(trace, pattern)) == len(single)
     ]

@@ -143,7 +143,7 @@ def test_ranks_with_unequal_rows_are_told_why_their_loss_is_off() -> None:
 
 
 def epoch_order(seed: int, length: int = 16) -> list[int]:
-    return np.random.default_rng(seed).permutation(length).tolist()
+    return [int(one) for one in np.random.default_rng(seed).permutation(length)]
 
 
 def dealt(orders: list[list[int]], steps: int, ranks: int) -> Trace:
