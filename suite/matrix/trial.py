@@ -90,7 +90,7 @@ def concerning(entry: Entry, around: Surroundings) -> list[Criterion]:
 def _said(declared: Criterion, around: Surroundings, audited: Callable[[Criterion], Audit]) -> Said:
     with machine(around.folder, alone=declared.timed):
         result: PartResult = run_part(declared, audited(declared))
-    return Said(declared.id, result.outcome, result.finding.explanation[:SAID_CHARACTERS])
+    return Said(declared.id, result.outcome, result.finding.explanation.replace(f"{around.folder}/", "")[:SAID_CHARACTERS])
 
 
 def _audit(entry: Entry, job: Job, folder: Path, around: Surroundings, declared: Criterion) -> Audit:
