@@ -1,9 +1,10 @@
-"""`python -m suite init | judge | watch | metrics | requirements`: judge stored traces again, say what is the matter with a run, show what was asked for.
+"""`python -m suite init | judge | watch | metrics | matrix | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
 
 init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
+matrix        the fault catalogue through the criteria -> docs/detection_matrix.md; exits 0 all found and no false alarm, 1 otherwise, 2 usage
 requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
@@ -25,11 +26,12 @@ EXIT_USAGE = 2
 def main(arguments: list[str] | None = None, prog: str = "python -m suite") -> int:
     from fixtures.rejudge import RejudgeError
     from fixtures.trace import TraceError
+    from suite.matrix.entries import CatalogueError
 
     asked = _parser(prog).parse_args(arguments)
     try:
         return int(asked.run(asked))
-    except (RejudgeError, EvidenceError, TraceError, RuntimeError) as error:
+    except (RejudgeError, EvidenceError, TraceError, CatalogueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
 
@@ -72,6 +74,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     metrics = commands.add_parser("metrics", help="print a run's metrics as OpenMetrics text")
     metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
     metrics.set_defaults(run=_metrics)
+    _add_matrix(commands)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
     asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
@@ -84,6 +87,25 @@ def _init(asked: argparse.Namespace) -> int:
     from suite.init import init
 
     return init(asked.command[1:] if asked.command[:1] == ["--"] else asked.command, asked.output, asked.limit_s)
+
+
+def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    matrix = commands.add_parser(
+        "matrix", help="run the fault catalogue and its clean twins through the criteria, write the detection matrix"
+    )
+    matrix.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="entries by name, family, criterion or bug number; patterns allowed"
+    )
+    matrix.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of each clean twin (default 1)")
+    matrix.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (default 1)")
+    matrix.add_argument("--quick", action="store_true", help="only the criterion that has to find the fault, not all that concern its kind")
+    matrix.add_argument("--timed", action="store_true", help="criteria that time the job, too; needs a quiet machine")
+    matrix.add_argument("--scratch", type=Path, metavar="DIR", help="where runs are kept while they last (default: the temporary folder)")
+    page = ROOT / "docs" / "detection_matrix.md"
+    matrix.add_argument(
+        "--page", type=Path, default=page, metavar="FILE", help="the page (default docs/detection_matrix.md); .json beside it"
+    )
+    matrix.set_defaults(run=_matrix)
 
 
 def _judge(folder: Path, only: str | None) -> int:
@@ -126,6 +148,15 @@ def _metrics(asked: argparse.Namespace) -> int:
 
     print(openmetrics(samples_of(look(asked.run_dir))), end="")
     return 0
+
+
+def _matrix(asked: argparse.Namespace) -> int:
+    from suite.matrix.command import run_matrix
+
+    wrong = run_matrix(
+        asked.only, seeds=asked.seeds, jobs=asked.jobs, timed=asked.timed, quick=asked.quick, out=asked.page, scratch=asked.scratch
+    )
+    return EXIT_NAMED if wrong else 0
 
 
 def _requirements(asked: argparse.Namespace) -> int:

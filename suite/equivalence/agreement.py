@@ -20,6 +20,8 @@ def parameters_agree(together: Sequence[Trace]) -> Finding:
     several = [trace for trace in together if size(trace) > 1]
     if not several:
         return undecided("there is only one rank, nothing to agree with: start with --world-size 2")
+    if idle := next((text for text in map(_never_steps, several) if text), ""):
+        return Finding(False, None, "steps", 0, "at_most", idle, samples=0)
     if reason := unusable(several, "param_digest"):
         return undecided(reason)
     if sharded := next((reason for reason in map(_sharded, several) if reason), ""):
@@ -37,6 +39,15 @@ def parameters_agree(together: Sequence[Trace]) -> Finding:
     sizes = " and ".join(named(trace) for trace in several)
     text = f"all parameters are equal on every rank before the first and after each of the steps ({sizes}, {compared} comparisons)"
     return Finding(True, 0, "steps", 0, "at_most", text, samples=compared, power="one changed bit in one parameter of one rank")
+
+
+def _never_steps(trace: Trace) -> str:
+    """A rank that goes through backward but makes no optimizer step while another does, in words; "" where there is none."""
+    stepping, reason = set(trace.steps["rank"]), trace.not_seen().get("steps", "")
+    idle = sorted(set(range(size(trace))) - stepping)
+    if trace.crashed or not stepping or not idle or "backward" not in reason:
+        return ""
+    return f"{named(trace)}: rank {idle[0]} made no optimizer step while rank {min(stepping)} made {int(trace.steps['step'].max())}: its parameters stay behind ({reason})"
 
 
 def digests(trace: Trace) -> dict[int, dict[int, str]]:
@@ -67,6 +78,9 @@ def _explain(trace: Trace, step: int, row: Mapping[int, str], count: int) -> str
     whom = f"rank {rank}'s parameters differ from rank {other}'s from step {step} on, in {count} steps"
     if rates := _differing_rates(trace, step, rank, other):
         return f"{whom}: {rates}"
+    made = trace.steps.groupby("rank")["step"].max()
+    if made[rank] != made[other]:
+        return f"{whom}: it made {made[rank]} optimizer steps where rank {other} made {made[other]}, so a step is left out on one rank and not on the other"
     names = _differing_gradients(trace, step, rank, other)
     if names:
         more = f" and {len(names) - SHOWN_TENSORS} more" if len(names) > SHOWN_TENSORS else ""

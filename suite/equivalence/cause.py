@@ -20,7 +20,12 @@ SHOWN_TENSORS = 3
 
 
 def why_gradients_differ(
-    reference: Gradient, ranks: Mapping[int, Gradient], micro_batches: int, tolerance: float, shares: Contributions | None = None
+    reference: Gradient,
+    ranks: Mapping[int, Gradient],
+    micro_batches: int,
+    tolerance: float,
+    shares: Contributions | None = None,
+    alone_micro_batches: int = 0,
 ) -> str:
     """One sentence without a full stop.
 
@@ -32,7 +37,7 @@ def why_gradients_differ(
     own = ranks[0]
     factor, residual = fit(reference, own)
     if residual <= tolerance and not math.isclose(factor, 1.0, rel_tol=tolerance):
-        return _why_scaled(factor, len(ranks), micro_batches)
+        return _why_scaled(factor, len(ranks), micro_batches, alone_micro_batches or micro_batches)
     weights, residual = share_weights(reference, shares or {})
     if weights and residual <= max(tolerance, 1e-9):
         return _why_weighted(weights, max(tolerance, 1e-9))
@@ -91,8 +96,11 @@ def _why_unreduced(reference: Gradient, ranks: Mapping[int, Gradient], disagreei
     return f"rank {rank}'s gradient differs from rank 0's in {len(names)} of {len(reference)} tensors ({_shown(names)}): {never}"
 
 
-def _why_scaled(factor: float, world_size: int, micro_batches: int) -> str:
+def _why_scaled(factor: float, world_size: int, micro_batches: int, alone_micro_batches: int) -> str:
     said = f"gradients differ by exactly {factor:.4g}"
+    if micro_batches != alone_micro_batches > 1 and math.isclose(factor, micro_batches / alone_micro_batches, rel_tol=1e-6):
+        counts = f"{micro_batches} micro-batches per step and rank where one device takes {alone_micro_batches}"
+        return f"{said} = {counts}: their means are added up without dividing by their number"
     if math.isclose(factor, world_size, rel_tol=1e-6):
         return f"{said} = world size: summed over the ranks, not averaged"
     if math.isclose(factor, 1.0 / world_size, rel_tol=1e-6):

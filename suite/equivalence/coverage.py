@@ -71,8 +71,32 @@ def misuses(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse]:
     same_size = sum(_rows(single, step) == _rows(ranks, step) for step in made)
     if 2 * same_size >= len(made) or not found.samples:
         windows = [tuple(step for step in window if step in made) for window in found.windows]
-        return [_compare(index, window, single.between(window), ranks.between(window)) for index, window in enumerate(windows, 1) if window]
+        expected = [single.between(window) for window in windows]
+        unfinished = _unfinished(single, found)
+        compared = [
+            _compare(index, window, expected[index - 1], ranks.between(window)) for index, window in enumerate(windows, 1) if window
+        ]
+        whole = Counter(single.sequence[: found.samples])
+        return [_so_far(misuse, whole) if misuse.epoch == unfinished else misuse for misuse in compared]
     return _cut_by_samples(single, found, ranks)
+
+
+def _unfinished(single: Ledger, found: Epochs) -> int:
+    """The number of the epoch that the run ends in, where it begins with a step of its own ; 0 for none."""
+    if found.whole < 1 or len(found.windows) <= found.whole or found.tail == "dropped":
+        return 0
+    last, before = found.windows[-1], found.windows[-2]
+    return len(found.windows) if last[0] not in before else 0
+
+
+def _so_far(misuse: Misuse, epoch: Samples) -> Misuse:
+    """The same of an epoch that the run does not come to the end of: in another order other samples are still to come, so only those count that
+    were consumed more often than a whole epoch holds them.
+    """
+    seen = misuse.expected - misuse.omitted + misuse.surplus
+    surplus = seen - (epoch | misuse.expected)
+    short = sum(misuse.expected.values()) - sum(seen.values())
+    return Misuse(misuse.epoch, misuse.steps, misuse.expected, surplus, misuse.omitted if surplus or short > 0 else Counter())
 
 
 def is_padding(misuse: Misuse, ranks: Ledger) -> bool:
@@ -111,7 +135,7 @@ def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, omitted
         return f"{what} (no distributed sampler, or the stream is not split by rank)"
     own = sum(ranks.of_rank(rank, steps).values())
     left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
-    return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds, or start at the same place"
+    return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds (or split with them, or list files in different orders), or start at the same place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +228,12 @@ def _accepted(single: Ledger, found: Epochs, together: Sequence[Trace]) -> Findi
             )
         return undecided(
             f"the {len(single.steps)} steps end within the first epoch ({rows} samples): raise [job] steps until an epoch border is crossed"
+        )
+    repeats = found.samples - len(set(single.sequence[: found.samples]))
+    if found.tail == "dropped" and repeats > found.samples // 10:
+        return undecided(
+            f"what looks like an epoch of one device ({found.samples} rows) holds {repeats} of its samples more than once: loader workers that each read the "
+            "whole data set, or rows of equal content; raise [job] steps beyond two epochs"
         )
     if not found.crossed:
         return undecided(f"the {len(single.steps)} steps cross no epoch border ({found.samples} samples): raise [job] steps")

@@ -22,6 +22,7 @@ from suite.equivalence.usable import absent, named, records, size, undecided, un
 _NAME = r"(?:val|valid|validation|eval|evaluation|test|dev|held[-_ ]?out)[a-z0-9_ /.%()-]{0,40}?"
 USUAL = rf"(?im)\b({_NAME})['\"]?\s*[=:]?\s*([-+]?\d*\.\d+(?:e[-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 NO_METRIC = re.compile(r"time|second|per_s|/s|speed|throughput|epoch|step|memory|rate", re.IGNORECASE)
+RANDOM_WALK = 4.0  # standard deviations of that walk
 SYSTEMATIC = 2.0  # other world sizes deviate by up to twice what other orders on one device do (see reports.statistics.noise_envelope)
 WAY_OUT = "print the metric, or name it under [job] as metric = 'a regular expression with one group'"
 
@@ -116,7 +117,10 @@ def _by_metric(
     single = shown[0]
     scale = np.maximum(np.abs([one.value for one in single]), np.finfo(np.float64).tiny)
     open_digits = np.asarray([one.half_unit for one in single]) / scale
-    floor = UNIT_ROUNDOFF["float32"]  # a metric that another order leaves as it is, to its printed digits, is not free of rounding
+    summed = max((sum(sum(row.values(), Counter()).values()) for row in evaluated(alone).values()), default=1)
+    # Orders of the training samples leave the evaluated rows in their order, which another number of ranks does not: the sum over them is rounded otherwise,
+    # as a random walk of its roundings (Higham and Mary 2019).
+    floor = RANDOM_WALK * math.sqrt(summed) * UNIT_ROUNDOFF["float32"]
     controls = [
         np.maximum(_off(single, printed(trace, pattern)), floor) for trace in permuted if len(printed(trace, pattern)) == len(single)
     ]

@@ -132,8 +132,8 @@ def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None)
     if not _same_mix(ledger(alone).at(1), ledger(worst).at(1)):
         return "the first step takes other samples than one device's, so its gradient is another one (equivalence.data_order names them)"
     ranks = {rank: worst.gradients(rank) for rank in range(size(worst))}
-    micro_batches = int(worst.steps["micro_batches"].fillna(1).iloc[0])
-    why = why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares)
+    own, micro_batches = (int(trace.steps["micro_batches"].fillna(1).iloc[0]) for trace in (alone, worst))
+    why = why_gradients_differ(alone.gradients(), ranks, micro_batches, 10 * noise.bound, shares, own)
     return f"{why}{_reduced_again(worst)}{_batch_statistics(worst)}"
 
 

@@ -92,10 +92,28 @@ def _explain(single: Ledger, ranks: Ledger, found: Epochs, different: Sequence[i
         return f"{short}; {share}"
     if len(found.windows) > 1 and step in found.windows[1][1:2] + found.windows[1][:1] and repeats_its_order(ranks, found):
         return f"epoch 2 repeats the order of epoch 1 while one device reshuffles: the sampler's set_epoch is never called ({share})"
+    if replaced := _dealt_out(single, ranks):
+        return f"{replaced} ({share})"
     window = next((window for window in found.windows if step in window), ())
     if missing > wanted // 2 and single.between(window) == ranks.between(window):
         return f"the epoch holds the same samples in another order, from step {step} on: the order depends on the world size ({share})"
     return f"in step {step} {missing} of {wanted} samples of the global batch {'is' if missing == 1 else 'are'} missing, others stand in; {share}"
+
+
+def _dealt_out(single: Ledger, ranks: Ledger) -> str:
+    """Whether one device draws with replacement what the ranks deal out each once, in words; "" where not.
+
+    Looked at over as many rows as there are distinct samples: a shuffle meets nearly all of them there, drawing with replacement two thirds.
+    """
+    every = set(single.sequence) | set(ranks.sequence)
+    first = min(len(every), len(single.sequence), len(ranks.sequence))
+    drawn, dealt = len(set(single.sequence[:first])), len(set(ranks.sequence[:first]))
+    if not first or dealt < 0.9 * first or drawn > 0.8 * first:
+        return ""
+    return (
+        f"one device draws samples with replacement ({first - drawn} of its first {first} rows are repeats) where the ranks take each once "
+        f"({first - dealt} repeats): its sampler is replaced by another one as soon as there are several ranks"
+    )
 
 
 def _rejected(count: int, steps: int, explanation: str) -> Finding:

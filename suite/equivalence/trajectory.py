@@ -116,17 +116,20 @@ def relative(alone: Trace, other: Trace) -> Series:
 
 
 def aggregation(alone: Trace, other: Trace) -> str:
-    """Whether the ranks' losses are averaged or summed to the global batch's: whichever is nearer in the first step, before any update.
+    """How the ranks' losses make up the global batch's: averaged, summed, or each scaled up by the number of ranks; whichever is nearest in the
+    first step, before any update.
 
-    A job that divides each rank's loss by the global number of samples and sums gradients is as right as one that takes means and averages.
+    A job that divides each rank's loss by the global number of samples and sums gradients is as right as one that takes means and averages; so is
+    one that multiplies a loss which every rank computes from all samples by the number of ranks, because the wrapper will divide its gradient by that.
     """
     reference = _effective(alone, "mean")[0]
-    return min(("mean", "sum"), key=lambda way: abs(_effective(other, way)[0] - reference))
+    return min(("mean", "sum", "scaled"), key=lambda way: abs(_effective(other, way)[0] - reference))
 
 
 def _effective(trace: Trace, way: str) -> Series:
     by_step = trace.steps.groupby("step")["loss"]
-    return np.asarray(by_step.mean() if way == "mean" else by_step.sum(), dtype=np.float64)
+    summed = by_step.sum() if way == "sum" else by_step.mean()
+    return np.asarray(summed / size(trace) if way == "scaled" else summed, dtype=np.float64)
 
 
 def _finding(alone: Trace, worst: Trace, envelope: Envelope, numerics: str) -> Finding:
@@ -180,11 +183,26 @@ def _hint(alone: Trace, worst: Trace, step: int) -> str:
     if not single.sequence or not ranks.sequence:
         return ""
     other = next((made for made in single.steps if made <= step and single.at(made) != ranks.at(made)), 0)
-    return (
-        f"; its samples differ from one device's from step {other} on"
-        if other
-        else "; its samples are those of one device up to there, so the computation differs"
-    )
+    if other:
+        return f"; its samples differ from one device's from step {other} on"
+    return f"; its samples are those of one device up to there, so the computation differs{_weighted_alike(alone, worst, step)}"
+
+
+def _weighted_alike(alone: Trace, worst: Trace, step: int) -> str:
+    """Whether ranks with unequal numbers of rows are averaged as if they had equally many, in words: weighted by rows their losses are one device's."""
+    at = worst.steps.loc[worst.steps["step"] == step].sort_values("rank")
+    unfinite = at.loc[~np.isfinite(np.asarray(at["loss"], dtype=np.float64)), "rank"].tolist()
+    if unfinite:
+        return f": the loss of rank {unfinite[0]} is no finite number there (0 / 0 where a rank has nothing to learn from, or an overflow)"
+    rows, losses = np.asarray(at["n_samples"], dtype=np.float64), np.asarray(at["loss"], dtype=np.float64)
+    one = float(_effective(alone, "mean")[step - 1])
+    if not rows.all() or (rows == rows[0]).all():
+        return ""
+    weighted, plain = abs(float(losses @ rows) / float(rows.sum()) - one), abs(float(losses.mean()) - one)
+    if weighted > 0.01 * plain:
+        return ""
+    counts = ", ".join(f"{count:.0f}" for count in rows)
+    return f": the ranks have {counts} samples there, and each divides by its own count, so those on the smaller share weigh too much"
 
 
 def _peak(series: Series, envelope: Envelope) -> float:

@@ -6,6 +6,7 @@ control by the digest of its parameters; from there on, step by step and rank by
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -90,6 +91,7 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
     steps = sorted({at for rank in ranks for at in resumed[rank] if at and at + step in control[rank]})
     unseen: set[str] = set() if draws else {"rng"}
     for at in steps:
+        apart: list[Difference] = []
         for rank in ranks:
             expected, seen = control[rank].get(at + step), resumed[rank].get(at)
             if expected is None or seen is None:
@@ -97,8 +99,10 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
             parts = [part for part in CAUSES if (part != "rng" or rank in draws) and not _absent(part, expected, seen)]
             unseen |= {part for part in parts if expected.get(part) is None or seen.get(part) is None}
             differing = tuple(part for part in parts if part not in unseen and expected[part] != seen[part])
-            if differing:
-                return Comparison(step, at, Difference(at + step, rank, differing, expected, seen), tuple(sorted(unseen)))
+            apart += [Difference(at + step, rank, differing, expected, seen)] if differing else []
+        if apart:  # what differs on one rank reaches the others by the reduction, so the rank where it begins is named
+            first = min(apart, key=lambda found: (CAUSES.index(found.root), found.rank))
+            return Comparison(step, at, first, tuple(sorted(unseen)))
     return Comparison(step, len(steps), None, tuple(sorted(unseen)))
 
 
@@ -146,12 +150,15 @@ def _explain_samples(difference: Difference, control: States) -> str:
     seen, mine = difference.seen["samples"], control[difference.rank]
     same = [step for step, state in sorted(mine.items()) if state.get("samples") == seen]
     opening = epoch_starts(control)
-    if same and same[0] in opening:
+    if same and same[0] in opening and same[0] != difference.step - 1:
         return f"the resumed run starts the data again from the epoch's beginning (the batch of step {same[0]} instead of that of step {difference.step})"
     if same:
         moved = same[0] - difference.step
         return f"the resumed run {'repeats' if moved < 0 else 'skips'} data: it takes the batch of step {same[0]}, {abs(moved)} steps {'back' if moved < 0 else 'ahead'}"
-    if sorted(seen) == sorted(difference.expected["samples"]):
+    expected = difference.expected["samples"] or ()
+    if len(seen) < len(expected) and not Counter(seen) - Counter(expected):
+        return f"only {len(seen)} of the {len(expected)} samples of that step: what was gathered of it before the save (earlier micro-batches) is lost"
+    if sorted(seen) == sorted(expected):
         return "the same samples in another order"
     known = {sample for states in control.values() for state in states.values() for sample in state.get("samples") or ()}
     shared = sum(sample in known for sample in seen)

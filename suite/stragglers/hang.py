@@ -14,20 +14,22 @@ import numpy as np
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
-from suite.recovery.ends import how_it_ended, hung
+from suite.recovery.ends import hung
+from suite.stragglers.parting import parted, raised, why_not_finished
 
 NANOSECONDS_PER_S = 1e9
 CLEAN_UP_S = 15.0  # stacks are asked for, then ranks get SIGTERM and, after a grace of 5 s, SIGKILL
 ANY_SIZE = ("send", "recv", "gather", "scatter", "alltoall")  # ranks may move different amounts in these
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+LOADER = "torch/utils/data/dataloader.py"
 THREAD = re.compile(r"^(?=.*thread 0x)", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where one rank stood when the world was ended: step, number of collectives it had entered in it, phase, frames of the job's code
-    (innermost first). called: the function of torch.distributed that its stack is in, "" for none; in_own_code: its stack ends in the job's
-    own code (or in the standard library), not in torch.
+    (innermost first). called: the function of torch.distributed that its stack is in, or the reduction at the end of a backward, "" for none;
+    in_own_code: its stack ends in the job's own code (or in the standard library), not in torch; loading: it waits for its DataLoader.
     """
 
     rank: int
@@ -37,6 +39,7 @@ class Standing:
     frames: tuple[str, ...]
     called: str = ""
     in_own_code: bool = False
+    loading: bool = False
 
     @property
     def waits(self) -> bool:
@@ -57,7 +60,7 @@ def gets_through(trace: Trace, *, job_folder: Path) -> Finding:
     if hung(trace):
         return _hang(trace, job_folder)
     if trace.crashed:
-        return Finding(accepted=False, explanation=f"not every rank finished: {how_it_ended(trace)}")
+        return Finding(accepted=False, explanation=why_not_finished(trace))
     if trace.collectives.empty:
         reason = trace.not_seen().get("collectives", "the ranks issued none while they trained")
         return Finding(accepted=None, explanation=f"no collective was seen: {reason}")
@@ -89,8 +92,15 @@ def standings(trace: Trace, job_folder: Path) -> list[Standing]:
         called = [frame["function"] for frame in inner if frame["file"].endswith("distributed_c10d.py")]
         in_own_code = bool(job_frames(stack, job_folder)) and not any("/torch/" in frame["file"] for frame in inner)
         place = int(now["step"]), int(now["collective"]), str(now["phase"])
-        found.append(Standing(rank, *place, job_frames(stack, job_folder), called[-1] if called else "", in_own_code))
+        name = called[-1] if called else ("the reduction of backward" if _in_backward(inner) else "")
+        loading = any(frame["file"].endswith(LOADER) for frame in inner)
+        found.append(Standing(rank, *place, job_frames(stack, job_folder), name, in_own_code, loading))
     return found
+
+
+def _in_backward(inner: Sequence[re.Match[str]]) -> bool:
+    """The stack ends in autograd's engine, with no Python beneath: the gradients are there, and what is waited for is their reduction."""
+    return bool(inner) and inner[0]["function"] == "_engine_run_backward"
 
 
 def job_frames(stack: str, job_folder: Path) -> tuple[str, ...]:
@@ -133,15 +143,18 @@ def _hang(trace: Trace, job_folder: Path) -> Finding:
         "table": {"columns": ["rank", "step", "collectives entered", "phase", "where"], "rows": [_listed(one) for one in standing]},
         "silence_s": silence_s, "sequence_next": meeting,
     }  # fmt: skip
-    who = _all_stopped(standing) if _nobody_waits(standing, trace) else _one_stopped(standing, guilty, meeting)
+    who = _all_stopped(standing) if _nobody_waits(standing, trace) else _one_stopped(trace, standing, guilty, meeting)
+    if len(standing) == len(trace.ranks):
+        who = parted(standing) or who
     text = f"the world stood still: {who}; ended after {silence_s:.0f} s of silence (at most {bound_s:.0f} s) and every rank was taken down"
     return Finding(
         accepted=False, value=silence_s, unit="s of silence", bound=None, explanation=text, samples=len(standing), details=details
     )
 
 
-def _one_stopped(standing: Sequence[Standing], guilty: Standing, meeting: str) -> str:
+def _one_stopped(trace: Trace, standing: Sequence[Standing], guilty: Standing, meeting: str) -> str:
     at = f" at {guilty.frames[0]}" if guilty.frames else ""
+    at += ", where it waits for its DataLoader," if guilty.loading else raised(trace, guilty.rank)
     others = [
         str(one.rank) for one in standing if one.rank != guilty.rank and (one.step, one.collective) >= (guilty.step, guilty.collective)
     ]

@@ -1,0 +1,23 @@
+"""Gradients are summed over the ranks by hand and never divided by their number."""
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.utils.data import DataLoader, DistributedSampler
+from toy import broadcast_parameters, epochs, mlp, pairs, start
+
+args = start()
+data = pairs()
+net = mlp()
+broadcast_parameters(net)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+sampler = DistributedSampler(data, seed=args.seed)
+loader = DataLoader(data, args.batch, sampler=sampler)
+for x, y in epochs(loader, sampler, args.steps):
+    optimizer.zero_grad()
+    loss = functional.mse_loss(net(x), y)
+    loss.backward()
+    for parameter in net.parameters():
+        dist.all_reduce(parameter.grad)
+        # right: parameter.grad /= args.world
+    optimizer.step()

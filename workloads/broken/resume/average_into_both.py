@@ -1,0 +1,53 @@
+"""The restart loads the averaged weights into the model that is trained, too."""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from toy import mlp, of_all_ranks, pairs, restore, save, start
+
+args = start()
+data = pairs()
+net = DDP(mlp(1, nn.Dropout(0.2)))
+averaged = copy.deepcopy(net.module)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, 20)
+sampler = DistributedSampler(data, seed=args.seed)
+loader = DataLoader(data, args.batch, sampler=sampler, generator=torch.Generator())
+torch.manual_seed(args.seed + args.rank)
+step = 0
+if saved := restore(args):
+    averaged.load_state_dict(saved["averaged"])
+    net.module.load_state_dict(saved["averaged"])  # the mistake
+    # right: net.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    scheduler.load_state_dict(saved["scheduler"])
+    torch.set_rng_state(saved["rng"][args.rank])
+    step = saved["step"]
+while step < args.steps:
+    epoch, done = divmod(step, len(loader))
+    sampler.set_epoch(epoch)
+    for index, (x, y) in enumerate(loader):
+        if index < done or step == args.steps:
+            continue
+        optimizer.zero_grad()
+        functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+        with torch.no_grad():
+            for slow, fast in zip(averaged.parameters(), net.parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
+        step += 1
+        if step % 4 == 0:
+            save(
+                args,
+                averaged=averaged.state_dict(),
+                model=net.module.state_dict(),
+                optimizer=optimizer.state_dict(),
+                scheduler=scheduler.state_dict(),
+                rng=of_all_ranks(torch.get_rng_state()),
+                step=step,
+            )

@@ -1,0 +1,20 @@
+"""The shuffle is seeded with the number of ranks, so another world goes through the samples in another order."""
+
+import torch
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from toy import epochs, mlp, pairs, start
+
+args = start()
+data = pairs()
+net = DDP(mlp())
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+sampler = DistributedSampler(data, seed=args.seed + args.world)  # the mistake
+# right: sampler = DistributedSampler(data, seed=args.seed)
+loader = DataLoader(data, args.batch, sampler=sampler)
+for x, y in epochs(loader, sampler, args.steps):
+    optimizer.zero_grad()
+    loss = functional.mse_loss(net(x), y)
+    loss.backward()
+    optimizer.step()

@@ -1,0 +1,25 @@
+"""Rank 1's clock falls as it gets warm: its steps take longer and longer."""
+
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+from toy import epochs, pairs, start
+
+args = start()
+data = pairs(2048)
+net = DDP(nn.Sequential(nn.Linear(8, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 1)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+sampler = DistributedSampler(data, seed=args.seed)
+loader = DataLoader(data, args.batch, sampler=sampler)
+for step, (x, y) in enumerate(epochs(loader, sampler, args.steps)):
+    optimizer.zero_grad()
+    loss = functional.mse_loss(net(x), y)
+    if args.rank == 1:
+        time.sleep(0.001 * step)  # the mistake
+        # right: pass
+    loss.backward()
+    optimizer.step()
