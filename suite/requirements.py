@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = Path(__file__).with_name("requirements.toml")
-KEYS = {"source", "asked", "answer", "criteria", "command", "shows", "exit"}
+KEYS = {"source", "asked", "answer", "criteria", "command", "shows", "exit", "missing"}
 TIME_LIMIT_S = 900
 
 
@@ -30,7 +30,10 @@ class RequirementsError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that was asked for. `command` may hold {audit}, {naive} and other names of audits; `shows` are patterns, each must match in its output."""
+    """One thing that was asked for. `command` may hold {audit} and {naive}; `shows` are patterns, each must match in its output.
+
+    `missing` says, where nothing answers the line yet, why; such a line is counted apart and never as shown.
+    """
 
     source: str
     asked: str
@@ -39,6 +42,7 @@ class Line:
     command: str
     shows: tuple[str, ...]
     exit: int
+    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,12 @@ def lines(path: Path = LINES) -> tuple[Line, ...]:
 def _line(row: Mapping[str, object], where: str) -> Line:
     if unknown := set(row) - KEYS:
         raise RequirementsError(f"{where}: unknown key {sorted(unknown)[0]!r}; known are {', '.join(sorted(KEYS))}.")
-    if not row.get("asked") or not (row.get("criteria") or (row.get("command") and row.get("shows"))):
-        raise RequirementsError(f"{where}: a row needs `asked`, and `criteria` or a `command` with the patterns that it `shows`.")
+    if not row.get("asked") or not (row.get("criteria") or (row.get("command") and row.get("shows")) or row.get("missing")):
+        raise RequirementsError(
+            f"{where}: a row needs `asked`, and `criteria`, or a `command` with the patterns that it `shows`, or why it is `missing`."
+        )
     criteria, shows = (tuple(str(item) for item in _list(row.get(name))) for name in ("criteria", "shows"))
-    words = {name: str(row.get(name, "")) for name in ("source", "asked", "answer", "command")}
+    words = {name: str(row.get(name, "")) for name in ("source", "asked", "answer", "command", "missing")}
     return Line(**words, criteria=criteria, shows=shows, exit=int(str(row.get("exit", 0))))
 
 
@@ -116,8 +122,10 @@ def shown(asked: Sequence[Line], audits: Mapping[str, Path], workers: int = 2) -
 
 def table(asked: Sequence[Line], results: Sequence[Sequence[Shown]], heading: str) -> str:
     """The page, in Markdown: one table for each source, one row for each line that was asked."""
-    held = sum(all(result.held for result in row) for row in results)
-    said = ["# Every line that was asked for", "", heading, "", f"{held} of {len(asked)} lines are shown.", ""]
+    held = sum(not line.missing and all(result.held for result in row) for line, row in zip(asked, results, strict=True))
+    without = sum(bool(line.missing) for line in asked)
+    count = f"{held} of {len(asked)} lines are shown" + (f", {without} not answered yet." if without else ".")
+    said = ["# Every line that was asked for", "", heading, "", count, ""]
     for source in dict.fromkeys(line.source for line in asked):
         said += [f"## {source}", "", "| asked | answered by | command | printed |", "| --- | --- | --- | --- |"]
         said += [_row(line, row) for line, row in zip(asked, results, strict=True) if line.source == source] + [""]
@@ -125,6 +133,8 @@ def table(asked: Sequence[Line], results: Sequence[Sequence[Shown]], heading: st
 
 
 def _row(line: Line, row: Sequence[Shown]) -> str:
+    if line.missing:
+        return f"| {_cell(line.asked)} | nothing yet | | **not answered yet**: {_cell(line.missing)} |"
     answer = line.answer or ", ".join(f"`{id}`" for id in line.criteria)
     ran = "<br>".join(f"`{_cell(result.command)}`" for result in row)
     printed = "<br>".join(("" if result.held else "**NOT SHOWN** ") + "<br>".join(map(_cell, result.printed)) for result in row)

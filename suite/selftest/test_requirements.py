@@ -14,9 +14,24 @@ from fixtures.criterion import Criterion, catalogue_entry, discover
 from fixtures.plugin import ROOT
 from suite.requirements import Line, RequirementsError, Shown, commands, lines, show, table
 
+TABLE = ROOT / "docs" / "requirements.md"
 ROOMS = {"suite", "fixtures", "workloads", "reports"}
 PACKAGES = ("pytest", "pytest_benchmark", "torch", "pandas", "matplotlib", "jinja2", "pynvml", "xdist")
 LINE = Line("The suite", "That it adds up", "", (), "python -c \"print('2 and 2 are', 2 + 2)\"", (r"are \d+",), 0)
+
+
+def test_every_criterion_named_exists() -> None:
+    known = {one.id for one in discover(ROOT / "suite")}
+
+    assert sorted({id for line in lines() for id in line.criteria} - known) == []
+
+
+def test_every_line_is_in_the_table() -> None:
+    """Whoever adds a line makes the table again."""
+    text = TABLE.read_text()
+
+    assert [line.asked for line in lines() if f"| {line.asked} |" not in text] == []
+    assert "NOT SHOWN" not in text
 
 
 def test_every_file_named_exists() -> None:
@@ -59,6 +74,13 @@ def test_a_row_that_nothing_answers_is_refused(row: str, said: str, tmp_path: Pa
         lines(path)
 
 
+def test_a_line_without_an_answer_is_never_counted_as_shown() -> None:
+    text = table([replace(LINE, command="", shows=(), missing="nobody built it")], [[]], "")
+
+    assert "0 of 1 lines are shown, 1 not answered yet." in text
+    assert "**not answered yet**: nobody built it" in text
+
+
 def test_the_packages_are_used() -> None:
     """Each of the packages that the suite is built on is imported, or loaded as a plugin, by the code of a room."""
     code = "\n".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py") if "selftest" not in path.parts)
@@ -72,11 +94,12 @@ def test_the_packages_are_used() -> None:
 
 
 def test_the_top_level_holds_the_rooms_and_nothing_else() -> None:
-    """All code lies in the four rooms; the top level has conftest.py alone."""
+    """All code lies in the four rooms; beside them conftest.py, and what puts them behind one installed command."""
     wanted = {"pyproject.toml", "conftest.py", "tox.ini", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"} | ROOMS
 
     assert sorted(name for name in wanted if not (ROOT / name).exists()) == []
-    assert sorted(path.name for path in ROOT.glob("*.py")) == ["conftest.py"]
+    assert sorted(path.name for path in ROOT.glob("*.py")) == ["conftest.py", "setup.py"]
+    assert {path.name for path in (ROOT / "rankproof").glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
 def test_the_gate_runs_the_cpu_subset() -> None:
