@@ -99,7 +99,7 @@ def test_the_top_level_holds_the_rooms_and_nothing_else() -> None:
 
     assert sorted(name for name in wanted if not (ROOT / name).exists()) == []
     assert sorted(path.name for path in ROOT.glob("*.py")) == ["conftest.py", "setup.py"]
-    assert {path.name for path in (ROOT / "rankproof").glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert {path.name for path in (ROOT / "rankproof").glob("*.py")} == {"__init__.py", "__main__.py", "command.py"}
 
 
 def test_the_gate_runs_the_cpu_subset() -> None:
