@@ -8,6 +8,7 @@ from suite.efficiency.scaling import Room
 
 REPEATS = 6  # the fewest runs whose range covers a median in 97 % of cases
 TIMED_STEPS = 12  # only runs are independent observations, so many short ones tell more than few long ones
+SLOWED_STEPS = 8  # a planted delay shows in every step
 
 
 def timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> list[list[Trace]]:
@@ -15,14 +16,20 @@ def timed(audit: Audit, planted: tuple[int, ...], repeats: int = REPEATS) -> lis
 
     planted: the world sizes that the twin's fault concerns; the others are controls.
     """
-    sizes, steps = audit.worlds, min(audit.job.steps, TIMED_STEPS)
+    sizes = audit.worlds
     found: dict[int, list[Trace]] = {count: [] for count in sizes}
     for repeat in range(repeats):
         for count in sizes if repeat % 2 == 0 else sizes[::-1]:
+            steps = steps_of(audit, hit=count in planted and audit.hits(count))
             found[count].append(
                 audit.run(world_size=count, level="timing", steps=steps, timed=True, repeat=repeat, planted=count in planted)
             )
     return list(found.values())
+
+
+def steps_of(audit: Audit, *, hit: bool) -> int:
+    """Steps of a timed run; fewer where a planted fault makes each of them long."""
+    return min(audit.job.steps, SLOWED_STEPS if hit else TIMED_STEPS)
 
 
 def room_of(audit: Audit) -> Room:

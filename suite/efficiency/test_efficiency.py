@@ -14,7 +14,7 @@ from suite.efficiency.scaling import scales
 from suite.efficiency.work import same_work
 
 LOOKS = (REPEATS, 9, 12)  # repeats after which a decision is tried; more are made only while the interval straddles the bound
-LINKED_STEPS = 8  # over a slow link each takes several times as long
+LINKED_STEPS = 6  # over a slow link each takes several times as long
 DELAY_MS = 120.0
 
 

@@ -6,9 +6,10 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from suite.efficiency.baseline import known_well
-from suite.efficiency.repeats import REPEATS, TIMED_STEPS, room_of, timed
+from suite.efficiency.repeats import REPEATS, room_of, steps_of, timed
 from suite.efficiency.time_to_quality import Interruptions, reaches_sooner
-from suite.recovery.kills import cadence, steps_of
+from suite.recovery.kills import cadence
+from suite.recovery.kills import steps_of as steps_with_saves
 from suite.recovery.lost_rank import killed_between_checkpoints
 from suite.recovery.recovery_time import restored_s
 
@@ -32,10 +33,9 @@ DELAY_MS = 120.0
 )
 def test_baseline(audit: Audit) -> None:
     """What everything else is held against is itself measured."""
-    steps = min(audit.job.steps, TIMED_STEPS)
     repeats = [
-        audit.run(world_size=1, level="timing", steps=steps, timed=True, repeat=repeat, planted=repeat % 2 == 1)
-        for repeat in range(REPEATS)
+        audit.run(world_size=1, level="timing", steps=steps_of(audit, hit=hit), timed=True, repeat=repeat, planted=hit)
+        for repeat, hit in enumerate(audit.hits(1) and repeat % 2 == 1 for repeat in range(REPEATS))
     ]
     audit.judge(known_well, repeats, audit.run(world_size=1, planted=False), scaling_bound=audit.targets("scaling_efficiency"))
 
@@ -64,7 +64,7 @@ def test_time_to_quality(audit: Audit) -> None:
         audit.inconclusive(reason)
     _, killed = killed_between_checkpoints(audit)
     restarted = audit.run(
-        world_size=audit.world_size, steps=steps_of(audit), level="timing", timed=True, planted=False, resume_from=killed,
+        world_size=audit.world_size, steps=steps_with_saves(audit), level="timing", timed=True, planted=False, resume_from=killed,
         deadline_s=audit.job.time_limit_s,
     )  # fmt: skip
     lost = Interruptions(3600.0 * audit.targets("mean_interruption_h"), restored_s(restarted), cadence(audit))

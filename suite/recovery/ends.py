@@ -37,6 +37,13 @@ def first_to_fail(trace: Trace) -> Mapping[str, Any] | None:
     return min(failed, key=lambda end: (bool(end.get("killed_by_us")), _blames_a_peer(trace, end), end["rank"]), default=None)
 
 
+def lost_a_peer_on_purpose(trace: Trace) -> bool:
+    """Whether every rank that failed lost a peer that a fault had ended as one that is done: whoever still spoke to it then cannot help failing."""
+    ended = any(record["kind"] == "exit" and record["reason"] == "ended by a fault" for record in trace.records)
+    failed = [end for end in trace.ended.get("ranks", ()) if end.get("exit_code") != 0 or end.get("signal")]
+    return ended and all(_blames_a_peer(trace, end) or bool(end.get("killed_by_us")) for end in failed)
+
+
 def last_line(trace: Trace, rank: int) -> str:
     """The last line of the rank's log that names an error, else its last line; at most 200 characters, "" when it wrote none."""
     lines = [line.strip() for line in trace.log(rank).splitlines() if line.strip()]

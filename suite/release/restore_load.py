@@ -9,7 +9,7 @@ import numpy as np
 from fixtures.devices import summarise
 from fixtures.trace import NotSeen, Trace
 from reports.statistics import median_interval
-from suite.recovery.ends import how_it_ended
+from suite.recovery.ends import how_it_ended, lost_a_peer_on_purpose
 from suite.release.paths import LoadedPath
 
 MOST_STILL_CACHED = 0.01  # share of the checkpoint's bytes; a page that another process maps cannot be dropped
@@ -79,7 +79,9 @@ def _wrong(control: Trace, run: Trace, least_step: int) -> tuple[bool | None, st
     if step is None or step < least_step:
         where = "in a state that the uninterrupted run never had" if step is None else f"at step {step}"
         return False, f"it came back {where}, and a checkpoint of step {least_step} or later was there"
-    return (False, f"it came back at step {step} and then {how_it_ended(run)}") if run.crashed else None
+    if run.crashed and not lost_a_peer_on_purpose(run):
+        return False, f"it came back at step {step} and then {how_it_ended(run)}"
+    return None
 
 
 def _busy(runs: Sequence[Trace]) -> float:

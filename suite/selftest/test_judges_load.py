@@ -64,6 +64,23 @@ def test_a_restore_that_is_slow_or_wrong_is_broken(runs: list[Trace], words: str
     assert words in path.words
 
 
+@pytest.mark.parametrize(
+    ("reason", "said", "holds"),
+    [
+        ("ended by a fault", "torch.distributed.DistNetworkError: Connection reset by peer", True),
+        ("ended by a fault", "ValueError: bad row 7", False),
+        ("", "torch.distributed.DistNetworkError: Connection reset by peer", False),
+    ],
+    ids=["its peer was ended on purpose", "an error of its own", "its peer left by itself"],
+)
+def test_a_rank_whose_peer_was_ended_on_purpose_has_not_failed(reason: str, said: str, holds: bool, tmp_path: Path) -> None:
+    left = {"kind": "exit", "rank": 0, "step": 2, "reason": reason, "t_ns": SECOND_NS}
+    (tmp_path / "rank1.log").write_text(f"[rank1]: {said}\n")
+    run = replace(resumed(ended=ended_well(2, rank1=1), extra=[left]), folder=tmp_path)
+
+    assert restored(run, run, run).holds is holds
+
+
 def test_a_slow_restore_on_a_busy_machine_decides_nothing(tmp_path: Path) -> None:
     folder = write_trace(tmp_path / "run", steps=2, ranks=2)
     sample = (

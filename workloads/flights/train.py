@@ -178,7 +178,7 @@ class Run:
             if position.step % SAY_EVERY_STEPS == 0 or position.step == options.steps:
                 loss = whole_loss(part, place)
                 say(place, f"step {position.step}/{options.steps} epoch {position.epoch} loss {loss:.6f} {time.monotonic() - began:.1f} s")
-            self.stopped = stop.after(position.step) and position.step < options.steps
+            self.stopped = position.step < options.steps and stop.after(position.step)  # after the last step a peer may be gone
             if options.checkpoint_every and (self.stopped or position.step % options.checkpoint_every == 0):
                 self.save(position)
             if self.stopped:
