@@ -172,13 +172,19 @@ def test_two_workers_give_the_same_verdicts(finished: tuple[Path, subprocess.Com
     assert verdicts(tmp_path / "parallel") == verdicts(finished[0])
 
 
+def listen_to_ctrl_c() -> None:
+    """A shell starts what runs in its background with SIGINT ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
     """A session in the middle of its first run."""
     folder = tmp_path / "interrupted"
     started = subprocess.Popen(
-        command(folder, "-m", "cpu", "-k", "recovery or equivalence"), cwd=ROOT, env=surroundings(), stdout=subprocess.PIPE, text=True
-    )
+        command(folder, "-m", "cpu", "-k", "recovery or equivalence"), cwd=ROOT, env=surroundings(), stdout=subprocess.PIPE, text=True,
+        preexec_fn=listen_to_ctrl_c,
+    )  # fmt: skip
     wait_for_ranks(folder)
     yield folder, started
     started.kill()
