@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+SAVERS = "recovery"
 MISTAKE = "  # the mistake"
 _RIGHT = re.compile(r"^(\s*)# right: ?(.*)$")
 SHARED = "toy.py"
@@ -105,8 +106,11 @@ def _named(entry: Entry, pattern: str) -> bool:
 
 
 def orphans(path: Path, entries: Iterable[Entry]) -> tuple[list[str], list[str]]:
-    """Files that no entry names, and entries whose file is not there; both relative to the catalogue's folder, sorted."""
-    there = {str(file.relative_to(path.parent)) for file in path.parent.glob("*/*.py")}
+    """Files that no entry names, and entries whose file is not there; both relative to the catalogue's folder, sorted.
+
+    The savers are jobs of their own, with a list of their own (`suite.recovery.savers`).
+    """
+    there = {str(file.relative_to(path.parent)) for file in path.parent.glob("*/*.py") if file.parent.name != SAVERS}
     named = {str(entry.file.relative_to(path.parent)) for entry in entries}
     return sorted(there - named), sorted(named - there)
 

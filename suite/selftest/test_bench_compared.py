@@ -123,7 +123,7 @@ def test_every_benchmark_that_the_gate_promises_is_there() -> None:
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True).stdout
     for name in (
         "test_launch[1]", "test_launch[2]", "test_flights_step[1]", "test_flights_step[2]", "test_all_reduce[4]", "test_all_reduce[64]", "test_all_reduce[1024]",
-        "test_all_reduce[25600]", "test_checkpoint[save]", "test_checkpoint[restore]", "test_probe[off]", "test_probe[timing]", "test_probe[default]", "test_probe[full]",
+        "test_all_reduce[25600]", "test_checkpoint[200MB-save]", "test_checkpoint[200MB-restore]", "test_probe[off]", "test_probe[timing]", "test_probe[default]", "test_probe[full]",
         "test_judge", "test_page",
     ):  # fmt: skip
         assert f"::{name}\n" in listed, f"{name} is gone from suite/bench; compare would call it missing"

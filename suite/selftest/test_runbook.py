@@ -184,7 +184,7 @@ def test_dead_rank(launcher: Launcher, job: Job, book: dict[str, Any], out: Path
 def test_corrupt_checkpoint(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
     """A flipped byte is found, the restart passes over it and says so."""
     launcher.run(start_of(job, out, steps=10))
-    parts = sorted((out / "checkpoints").glob("step_*08/*.pt"))
+    parts = sorted((out / "checkpoints").glob("step_*08/*.bin"))
     content = bytearray(parts[0].read_bytes())
     content[len(content) // 2] ^= 1
     parts[0].write_bytes(content)

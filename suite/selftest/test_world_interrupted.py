@@ -14,9 +14,10 @@ from suite.selftest.world_scripts import still_there
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENER = """
-import sys
+import signal, sys
 from pathlib import Path
 from fixtures.world import Start, open_launcher
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background has it ignored
 folder = Path(sys.argv[1])
 with open_launcher() as launcher:
     launcher.run(Start(argv=("job.py",), folder=folder, world_size=2, run_dir=folder / "run", launcher=sys.argv[2], probe=False, deadline_s=300))
