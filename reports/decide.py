@@ -176,16 +176,21 @@ def _moment(text: str) -> datetime | None:
 
 
 def _exposure(evidence: Evidence, judged: Sequence[Ruling], policy: Policy) -> str:
-    """The largest step of the ladder that a passed criterion was really run at, per backend, on as many hosts as were there."""
+    """The largest step of the ladder that a passed criterion was really run at, per backend, on as many hosts as were there.
+
+    Never more than the audit's own largest world: a criterion that changes the number of ranks on the way was alone in going beyond it.
+    """
     tested: dict[str, int] = {}
     for ruling in judged:
         if ruling.verdict == "passed" and ruling.as_is:
             sizes = [int(evidence.runs[run].spec.get("world_size") or 0) for run in ruling.as_is.runs if run in evidence.runs]
             tested[ruling.entry.backend] = max(tested.get(ruling.entry.backend, 0), *sizes, 0)
     world = evidence.meta.get("world") or {}
-    hosts = int(world.get("hosts") or 1)
+    hosts, largest = int(world.get("hosts") or 1), int(world.get("world_size") or max(tested.values(), default=0))
     where = str(world.get("where") or ("one host" if hosts == 1 else f"{hosts} hosts"))
-    levels = {backend: max((step for step in policy.ladder if step <= size), default=0) for backend, size in sorted(tested.items())}
+    levels = {
+        backend: max((step for step in policy.ladder if step <= min(size, largest)), default=0) for backend, size in sorted(tested.items())
+    }
     return "; ".join(f"{counted(level, 'rank')} on {where}, {backend}" for backend, level in levels.items() if level) or NO_EXPOSURE
 
 

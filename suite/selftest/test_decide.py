@@ -200,6 +200,15 @@ def test_three_tested_ranks_are_approved_as_the_step_below(tmp_path: Path) -> No
     assert decide(replace(evidence, runs=runs), policy, NOW).next_exposure == "2 ranks on one host, gloo"
 
 
+def test_one_criterion_that_adds_ranks_on_its_way_approves_no_more_than_the_audit_was_of(tmp_path: Path) -> None:
+    """A resume at four ranks in an audit of two says nothing of training on four."""
+    evidence = load(fabricate(tmp_path, sound=True))
+    runs = {name: replace(run, spec={**run.spec, "world_size": 4}) for name, run in evidence.runs.items()}
+
+    assert evidence.meta["world"]["world_size"] == 2
+    assert decide(replace(evidence, runs=runs), load_policy(), NOW).next_exposure == "2 ranks on one host, gloo"
+
+
 def test_what_an_approval_does_not_cover_is_said() -> None:
     evidence, policy = _evidence("not_applicable", "waived")
 
