@@ -14,6 +14,7 @@ from fixtures.criterion import Criterion, catalogue_entry, discover
 from fixtures.plugin import ROOT
 from suite.requirements import Line, RequirementsError, Shown, commands, lines, show, table
 
+TABLE = ROOT / "docs" / "requirements.md"
 ROOMS = {"suite", "fixtures", "workloads", "reports"}
 PACKAGES = ("pytest", "pytest_benchmark", "torch", "pandas", "matplotlib", "jinja2", "pynvml", "xdist")
 LINE = Line("The suite", "That it adds up", "", (), "python -c \"print('2 and 2 are', 2 + 2)\"", (r"are \d+",), 0)
@@ -23,6 +24,14 @@ def test_every_criterion_named_exists() -> None:
     known = {one.id for one in discover(ROOT / "suite")}
 
     assert sorted({id for line in lines() for id in line.criteria} - known) == []
+
+
+def test_every_line_is_in_the_table() -> None:
+    """Whoever adds a line makes the table again."""
+    text = TABLE.read_text()
+
+    assert [line.asked for line in lines() if f"| {line.asked} |" not in text] == []
+    assert "NOT SHOWN" not in text
 
 
 def test_every_file_named_exists() -> None:
