@@ -6,6 +6,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,7 @@ FEW = ("inner_forward", "summed_over_ranks", "tokens_of_one_rank", "no_sampler",
 
 @pytest.mark.parametrize("name", FEW)
 def test_a_planted_fault_is_found_and_its_clean_twin_is_not(around: Surroundings, name: str) -> None:
-    entry = next(one for one in ENTRIES if one.name == name)
+    found = next(one for one in ENTRIES if one.name == name)
+    entry = replace(found, criteria=(found.criterion,))
     row = try_entry(entry, around, seeds=1)
     assert problems(entry, row) == []
