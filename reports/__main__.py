@@ -1,4 +1,4 @@
-"""`python -m reports page | runbook | explain | verify | compare`: an audit's page and runbook, one criterion explained, traces checked, two audits compared.
+"""`python -m reports page | runbook | explain | verify | compare | history`: an audit's page and runbook, one criterion explained, traces checked, audits compared.
 
 Exit codes: 0 done and sound, 1 the traces are not those that were judged, 2 wrong use; errors are one sentence on standard error.
 `compare` has more of them: see `reports/compare.py`.
@@ -14,6 +14,7 @@ from typing import Any
 from reports.compare import add_parser as add_compare
 from reports.decide import PolicyError, decide
 from reports.evidence import EvidenceError
+from reports.history import add_parser as add_history
 
 EXIT_CHANGED = 1
 EXIT_USAGE = 2
@@ -48,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     verify.set_defaults(run=_verify)
     add_compare(commands)
+    add_history(commands)
     return parser
 
 
@@ -62,8 +64,10 @@ def _page(asked: argparse.Namespace) -> int:
 
 def _runbook(asked: argparse.Namespace) -> int:
     from reports.finish import write_runbook
+    from reports.seal import seal
 
     print(write_runbook(asked.audit_dir, _audit(asked)))
+    seal(asked.audit_dir)
     return 0
 
 

@@ -69,7 +69,7 @@ def _by_commit(asked: str, audits: Path, job: str) -> Side:
     commit = _resolved(asked)
     if not commit:
         raise EvidenceError(f"{asked} is no directory, no audit below {audits} and no commit; give one of these.")
-    known = [side for side in _audits(audits) if side.title.commit.startswith(commit)]
+    known = [side for side in audits_below(audits) if side.title.commit.startswith(commit)]
     found = [side for side in known if job in ("", side.title.job)]
     if not found:
         jobs = f" of job {job}; there are audits of {_jobs(known)}" if job and known else ""
@@ -87,7 +87,7 @@ def _jobs(sides: Sequence[Side]) -> str:
     return ", ".join(sorted({side.title.job or "an unnamed job" for side in sides}))
 
 
-def _audits(audits: Path) -> list[Side]:
+def audits_below(audits: Path) -> list[Side]:
     """Every audit that can be read; one that cannot is not the one that was asked for by its commit."""
     found = []
     for file in sorted(audits.glob("*/evidence.sqlite")):

@@ -9,6 +9,7 @@ Audit-wide facts are kept by key (`set_meta`), each a JSON value:
     environment  cores gpus python torch platform host_name ...
     world        world_size world_sizes hosts launcher
     decision     verdict owner policy_sha256 of the last judging; verdict "pending" before it
+    seal         digests of the evidence and of the files beside it, when the page was last written
     directory    how the audit directory is called        (kept by create)
     session      started_utc finished_utc complete      (kept by begin_session and finish_session)
 """
@@ -28,12 +29,13 @@ from reports.finding import Direction, Finding, Provenance, from_json, storable,
 
 __all__ = [
     "Direction", "Entry", "Evidence", "EvidenceError", "Finding", "Outcome", "Part", "Provenance", "Record", "Run",
-    "begin_session", "create", "file_hashes", "finish_session", "from_json", "lineage_rows", "load", "set_meta", "storable", "to_json",
+    "begin_session", "content_digest", "create", "file_hashes", "finish_session", "from_json", "lineage_rows", "load", "set_meta", "storable", "to_json",
     "write_artifact", "write_catalogue", "write_record", "write_run",
 ]  # fmt: skip
 
 Part = Literal["as_is", "twin"]
 Outcome = Literal["accepted", "rejected", "undecided", "crashed"]
+SEAL = "seal"
 BUSY_TIMEOUT_S = 60.0  # a writer waits this long for another one; each holds the file for milliseconds
 
 TABLES = """
@@ -260,10 +262,24 @@ def _read(connection: sqlite3.Connection) -> Evidence:
     )
 
 
-def file_hashes(folder: Path) -> dict[str, str]:
-    """sha256 of every file below `folder`, by its relative name with forward slashes."""
+def content_digest(path: Path) -> str:
+    """sha256 over every row of every table of the audit directory `path`, its seal left out. Raises EvidenceError."""
+    file, digest = _database(path), hashlib.sha256()
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S)) as connection:
+            connection.execute("BEGIN")
+            for table, where in (("audit", f"WHERE key != '{SEAL}'"), ("catalogue", ""), ("records", ""), ("runs", ""), ("artifacts", "")):
+                for row in sorted(connection.execute(f"SELECT * FROM {table} {where}"), key=repr):
+                    digest.update(f"{table} {row!r}\n".encode())
+    except sqlite3.Error as error:
+        raise EvidenceError(f"{file} cannot be read as evidence: {error}.") from error
+    return digest.hexdigest()
+
+
+def file_hashes(folder: Path, skip: Iterable[str] = ()) -> dict[str, str]:
+    """sha256 of every file below `folder`, by its relative name with forward slashes. skip: what lies directly in `folder` and is left out."""
     hashes = {}
-    for file in sorted(item for item in folder.rglob("*") if item.is_file()):
+    for file in sorted(item for item in folder.rglob("*") if item.is_file() and item.relative_to(folder).parts[0] not in skip):
         with file.open("rb") as stream:
             hashes[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
     return hashes

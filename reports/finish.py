@@ -15,6 +15,7 @@ from reports.decide import Decision, load_policy, rule
 from reports.evidence import load, set_meta
 from reports.policy import check_waivers
 from reports.runbook import rendered
+from reports.seal import seal
 from reports.verdicts import rulings
 
 
@@ -37,6 +38,7 @@ def finish(audit_dir: Path, policy_path: Path | None = None, now: datetime | Non
     _write_whole(audit_dir / "audit.html", page)
     set_meta(audit_dir, "decision", {"verdict": decision.verdict, "owner": decision.owner, "policy_sha256": policy.sha256})
     write_runbook(audit_dir, audit)
+    seal(audit_dir)
     return decision
 
 

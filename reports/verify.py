@@ -1,11 +1,11 @@
-"""Whether the traces on disk are those that were judged: every file of every run is hashed again and held against the evidence."""
+"""Whether an audit is still what it was: every trace file is hashed again and held against its run, and everything else against the seal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from reports.evidence import file_hashes, load
+from reports.seal import broken, compared
 
 
 def differences(audit_dir: Path) -> tuple[list[str], int]:
@@ -19,19 +19,9 @@ def differences(audit_dir: Path) -> tuple[list[str], int]:
     for run_id, run in sorted(runs.items()):
         now = file_hashes(traces / run_id) if (traces / run_id).is_dir() else {}
         files += len(now)
-        found += _of_run(f"traces/{run_id}", run.sha256, now)
+        found += compared(run.sha256, now, "it is not in the evidence", f"traces/{run_id}/")
     known = set(runs)
     for folder in sorted(traces.iterdir()) if traces.is_dir() else []:
         if folder.name not in known:
             found.append(f"traces/{folder.name}: extra, no run of this name is in the evidence")
-    return found, files
-
-
-def _of_run(folder: str, judged: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted({*judged, *now}):
-        if name not in now:
-            yield f"{folder}/{name}: missing"
-        elif name not in judged:
-            yield f"{folder}/{name}: extra, it is not in the evidence"
-        elif now[name] != judged[name]:
-            yield f"{folder}/{name}: changed, sha256 is {now[name][:12]}… but {judged[name][:12]}… was judged"
+    return [*broken(audit_dir), *found], files

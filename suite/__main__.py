@@ -1,8 +1,9 @@
-"""`python -m suite judge | watch | metrics`: judge stored traces again, say what is the matter with a run, show its metrics.
+"""`python -m suite judge | watch | metrics | requirements`: judge stored traces again, say what is the matter with a run, show what was asked for.
 
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
+requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from reports.evidence import EvidenceError, load
 ROOT = Path(__file__).resolve().parents[1]
 EXIT_OF_DECISION = {"approve": 0, "reject": 1, "hold": 4}
 EXIT_NAMED = 1
+EXIT_NOT_SHOWN = 1
 EXIT_USAGE = 2
 
 
@@ -51,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     metrics = commands.add_parser("metrics", help="print a run's metrics as OpenMetrics text")
     metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
     metrics.set_defaults(run=_metrics)
+    asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
+    asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
+    asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
+    asked_for.add_argument("--only", default="", metavar="WORDS", help="only the lines whose text holds these words")
+    asked_for.set_defaults(run=_requirements)
     return parser
 
 
@@ -94,6 +101,16 @@ def _metrics(asked: argparse.Namespace) -> int:
 
     print(openmetrics(samples_of(look(asked.run_dir))), end="")
     return 0
+
+
+def _requirements(asked: argparse.Namespace) -> int:
+    from suite.requirements import heading, lines, shown, table
+
+    wanted = [line for line in lines() if asked.only.lower() in line.asked.lower()]
+    audits = {"audit": asked.audit.resolve(), "naive": asked.naive.resolve()}
+    results = shown(wanted, audits)
+    print(table(wanted, results, heading(load(asked.audit).meta)))
+    return 0 if all(result.held for row in results for result in row) else EXIT_NOT_SHOWN
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ import html
 import json
 import re
 import shutil
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +20,7 @@ import pytest
 from reports import __main__ as command
 from reports.audit_json import dumped
 from reports.charts import KINDS, draw
-from reports.evidence import Finding, file_hashes, write_record, write_run
+from reports.evidence import Finding, file_hashes, write_record
 from reports.finish import finish
 from reports.page import render_page
 from reports.plot_svg import StyleSheet
@@ -358,52 +356,6 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
-
-
-@pytest.fixture
-def traced(tmp_path: Path) -> Path:
-    """An audit with one run whose trace files are on disk."""
-    fabricate(tmp_path, sound=True)
-    with closing(sqlite3.connect(tmp_path / "evidence.sqlite")) as connection:
-        connection.execute("DELETE FROM runs")
-        connection.commit()
-    trace = tmp_path / "traces" / "w2-abc"
-    trace.mkdir(parents=True)
-    for name in ("spec.json", "ended.json", "rank0.jsonl"):
-        (trace / name).write_text(f"{name}\n")
-    write_run(tmp_path, run_id="w2-abc", spec={"world_size": 2}, ended={}, sha256=file_hashes(trace))
-    return tmp_path
-
-
-def test_verify_command_accepts_untouched_traces(traced: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["verify", str(traced)]) == 0
-    assert capsys.readouterr().out == "3 files checked, all as they were judged\n"
-
-
-@pytest.mark.parametrize(
-    ("tamper", "words"),
-    [
-        ("echo", "rank0.jsonl: changed"),
-        ("remove", "rank0.jsonl: missing"),
-        ("add", "rank9.jsonl: extra"),
-        ("run", "traces/w2-def: extra, no run"),
-    ],
-)
-def test_verify_command_names_what_was_changed_removed_or_added(
-    traced: Path, capsys: pytest.CaptureFixture[str], tamper: str, words: str
-) -> None:
-    trace = traced / "traces" / "w2-abc"
-    if tamper == "echo":
-        (trace / "rank0.jsonl").write_text("another loss\n")
-    elif tamper == "remove":
-        (trace / "rank0.jsonl").unlink()
-    elif tamper == "add":
-        (trace / "rank9.jsonl").write_text("")
-    else:
-        (traced / "traces" / "w2-def").mkdir()
-
-    assert command.main(["verify", str(traced)]) == 1
-    assert words in capsys.readouterr().out
 
 
 def test_non_finite_numbers_reach_the_page_as_words(tmp_path: Path) -> None:
