@@ -35,6 +35,8 @@ def parameters_agree(together: Sequence[Trace], parts: Callable[[Trace], Parts] 
         return undecided("there is only one rank, nothing to agree with: start with --world-size 2")
     if reason := unusable(several, "param_digest"):
         return undecided(reason)
+    if flat := next((reason for reason in map(_flattened, several) if reason), ""):
+        return undecided(flat)
     compared = 0
     for trace in several:
         for holding in shared(trace):
@@ -103,6 +105,12 @@ def _holdings(trace: Trace) -> list[Holding]:
         for place, group in enumerate(trace.model(rank)["groups"]):
             found.setdefault((group["layout"], group["holds"]), {})[rank] = place
     return [Holding(ranks, layout) for (layout, _), ranks in found.items()]
+
+
+def _flattened(trace: Trace) -> str:
+    """Why the digests of this run cannot be compared, or "": parts whose place in the whole is not known."""
+    reason = trace.not_seen().get("whole_parameters")
+    return f"no two ranks of {named(trace)} hold the same numbers: {reason}" if reason else ""
 
 
 def _has_own_parts(trace: Trace) -> bool:

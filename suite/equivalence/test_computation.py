@@ -89,13 +89,16 @@ def test_loss_trajectory(audit: Audit) -> None:
 def test_ranks_agree(audit: Audit) -> None:
     """There is one model, not one per rank."""
     together = [audit.run(world_size=count) for count in worlds(audit.world_size)[1:]]
-    if not any(sharded(trace) for trace in together):
+    if not any(sharded(trace) for trace in together) or parameters_agree(together).accepted is False:
         audit.judge(parameters_agree, together)
         return
     alone, permuted, _ = _runs(audit.run, 1)
-    if own_randomness(alone, permuted, "as_run"):  # gradients of random samples have no norm to compare: without dropout they do
+    parts = partial(parts_agree, alone=alone, permuted=permuted)
+    if own_randomness(alone, permuted, "as_run") or parameters_agree(together, parts).accepted is False:
+        # Dropout, and sums rounded to bf16 on each rank, move norms by more than another order does; in float64 neither is there.
         alone, permuted, together = _runs(_exactly(audit), audit.world_size)
-    audit.judge(parameters_agree, together, partial(parts_agree, alone=alone, permuted=permuted, numerics=alone.spec["numerics"]))
+        parts = partial(parts_agree, alone=alone, permuted=permuted, numerics="exact")
+    audit.judge(parameters_agree, together, parts)
 
 
 def _exactly(audit: Audit) -> Start:
