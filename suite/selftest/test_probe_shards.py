@@ -13,7 +13,7 @@ from suite.equivalence.agreement import digests, shared
 from suite.equivalence.shards import sharded, torn
 from suite.selftest.probe_runs import ProbeRuns, exit_codes
 
-LAYOUTS = [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("tensor", 2), ("both", 4), ("bf16", 2), ("evaluated_first", 2)]
+LAYOUTS = [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("tensor", 2), ("both", 4), ("bf16", 2)]
 
 
 @pytest.fixture(scope="module")

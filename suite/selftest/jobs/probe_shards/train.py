@@ -66,17 +66,6 @@ def bf16(model: nn.Sequential) -> tuple[nn.Module, int, int]:
     return model, dist.get_rank(), dist.get_world_size()
 
 
-def evaluated_first(model: nn.Sequential) -> tuple[nn.Module, int, int]:
-    """An evaluation before the first step leaves the outermost module's parameters gathered."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    fully_shard(model, mesh=mesh)
-    model.eval()
-    with torch.no_grad():
-        model(torch.ones(2, FEATURES))
-    model.train()
-    return model, dist.get_rank(), dist.get_world_size()
-
-
 def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
     for layer in (model[0], model[2]):
         fully_shard(layer, mesh=mesh)
@@ -84,7 +73,7 @@ def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
 
 
 KINDS: dict[str, Callable[[nn.Sequential], tuple[nn.Module, int, int]]] = {
-    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16, evaluated_first)
+    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16)
 }
 
 
