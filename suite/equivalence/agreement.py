@@ -6,17 +6,30 @@ Replicas that drift apart train several models and save one of them; neither the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
+from suite.equivalence.shards import Parts, sharded
 from suite.equivalence.usable import named, size, undecided, unusable
 
 SHOWN_TENSORS = 3
 
 
-def parameters_agree(together: Sequence[Trace]) -> Finding:
-    """Judge the parameter digests of the ranks of each run against each other."""
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Parameters that these ranks hold alike by design. ranks: by rank, the place of their digest among the rank's; None: its only one."""
+
+    ranks: Mapping[int, int | None]
+    layout: str = "replicated"
+
+
+def parameters_agree(together: Sequence[Trace], parts: Callable[[Trace], Parts] | None = None) -> Finding:
+    """Judge the parameter digests of the ranks of each run against each other.
+
+    parts: judges what no two ranks hold alike (see `parts_agree`); without it such a run is undecided.
+    """
     several = [trace for trace in together if size(trace) > 1]
     if not several:
         return undecided("there is only one rank, nothing to agree with: start with --world-size 2")
@@ -24,21 +37,35 @@ def parameters_agree(together: Sequence[Trace]) -> Finding:
         return Finding(False, None, "steps", 0, "at_most", idle, samples=0)
     if reason := unusable(several, "param_digest"):
         return undecided(reason)
-    if sharded := next((reason for reason in map(_sharded, several) if reason), ""):
-        return undecided(sharded)
-    compared = sum(len(digests(trace)) for trace in several)
+    if flat := next((reason for reason in map(_flattened, several) if reason), ""):
+        return undecided(flat)
+    compared = 0
     for trace in several:
-        table = digests(trace)
-        disagreeing = [step for step, row in table.items() if len(set(row.values())) > 1 or len(row) < size(trace)]
-        if disagreeing:
-            step = disagreeing[0]
-            text = f"{named(trace)}: {_explain(trace, step, table[step], len(disagreeing))}"
-            return Finding(
-                False, len(disagreeing), "steps", 0, "at_most", text, samples=compared, details=_details(trace, step, table[step])
-            )
+        for holding in shared(trace):
+            table = digests(trace, holding)
+            compared += len(table)
+            if finding := _disagreement(trace, holding, table):
+                return finding
+    apart = [parts(trace) if parts else _UNJUDGED for trace in several if sharded(trace) and _has_own_parts(trace)]
+    if wrong := next((one for one in apart if one.accepted is not True), None):
+        if wrong.accepted is None:
+            return undecided(wrong.text)
+        return Finding(False, wrong.steps or 1, "steps", 0, "at_most", wrong.text, samples=len(several))
+    return _agreement(several, compared, apart)
+
+
+def _agreement(several: Sequence[Trace], compared: int, apart: Sequence[Parts]) -> Finding:
     sizes = " and ".join(named(trace) for trace in several)
-    text = f"all parameters are equal on every rank before the first and after each of the steps ({sizes}, {compared} comparisons)"
-    return Finding(True, 0, "steps", 0, "at_most", text, samples=compared, power="one changed bit in one parameter of one rank")
+    equal = f"all parameters are equal on every rank before the first and after each of the steps ({sizes}, {compared} comparisons)"
+    if apart:
+        alike = (
+            f"what several ranks hold is equal on them before the first and after each of the steps ({compared} comparisons); "
+            if compared
+            else ""
+        )
+        equal = f"{sizes}: {alike}{'; '.join(one.text for one in apart)}"
+    power = "one changed bit in one parameter of one rank" if compared else "a gradient norm of one tensor that leaves the noise"
+    return Finding(True, 0, "steps", 0, "at_most", equal, samples=compared or len(several), power=power)
 
 
 def _never_steps(trace: Trace) -> str:
@@ -50,32 +77,79 @@ def _never_steps(trace: Trace) -> str:
     return f"{named(trace)}: rank {idle[0]} made no optimizer step while rank {min(stepping)} made {int(trace.steps['step'].max())}: its parameters stay behind ({reason})"
 
 
-def digests(trace: Trace) -> dict[int, dict[int, str]]:
-    """Step -> rank -> digest of the rank's parameters after that step; step 0 is before the first, where every rank recorded it."""
-    table: dict[int, dict[int, str]] = {0: _before(trace)}
+def _disagreement(trace: Trace, holding: Holding, table: Mapping[int, Mapping[int, str]]) -> Finding | None:
+    disagreeing = [step for step, row in table.items() if len(set(row.values())) > 1 or len(row) < len(holding.ranks)]
+    if not disagreeing:
+        return None
+    step = disagreeing[0]
+    text = f"{named(trace)}: {_explain(trace, holding, step, table[step], len(disagreeing))}"
+    return Finding(
+        False, len(disagreeing), "steps", 0, "at_most", text, samples=len(table), details=_details(trace, step, table[step])
+    )  # fmt: skip
+
+
+def shared(trace: Trace) -> list[Holding]:
+    """What several ranks hold alike by design: everything in an ordinary run, in a sharded one what lies along the mesh's replicated dimensions."""
+    return [holding for holding in _holdings(trace) if len(holding.ranks) > 1]
+
+
+def digests(trace: Trace, holding: Holding) -> dict[int, dict[int, str]]:
+    """Step -> rank -> digest of what the rank holds after that step; step 0 is before the first, where every rank recorded it."""
+    table: dict[int, dict[int, str]] = {0: _before(trace, holding)}
     steps = trace.steps.sort_values("step")
-    for step, rank, digest in zip(steps["step"].tolist(), steps["rank"].tolist(), steps["param_digest"].tolist(), strict=True):
-        table.setdefault(step, {})[rank] = digest
+    columns = ("step", "rank", "param_digest", "param_digests")
+    for step, rank, digest, each in zip(*(steps[name].tolist() for name in columns), strict=True):
+        if rank in holding.ranks:
+            place = holding.ranks[rank]
+            table.setdefault(step, {})[rank] = digest if place is None else each[place]
     return table if table[0] else {step: row for step, row in table.items() if step}
 
 
-def _before(trace: Trace) -> dict[int, str]:
+_UNJUDGED = Parts(None, "each rank holds another part of the model, and no run of one device was given to hold the parts against")
+
+
+def _holdings(trace: Trace) -> list[Holding]:
+    if not sharded(trace):
+        return [Holding(dict.fromkeys(range(size(trace))))]
+    found: dict[tuple[str, str], dict[int, int | None]] = {}
+    for rank in range(size(trace)):
+        for place, group in enumerate(trace.model(rank)["groups"]):
+            found.setdefault((group["layout"], group["holds"]), {})[rank] = place
+    return [Holding(ranks, layout) for (layout, _), ranks in found.items()]
+
+
+def _flattened(trace: Trace) -> str:
+    """Why the digests of this run cannot be compared, or "": parts whose place in the whole is not known."""
+    reason = trace.not_seen().get("whole_parameters")
+    return f"no two ranks of {named(trace)} hold the same numbers: {reason}" if reason else ""
+
+
+def _has_own_parts(trace: Trace) -> bool:
+    return any(len(holding.ranks) == 1 for holding in _holdings(trace))
+
+
+def _before(trace: Trace, holding: Holding) -> dict[int, str]:
     try:
-        found = {rank: trace.start(rank).get("param_digest") for rank in trace.ranks}
+        starts = {rank: trace.start(rank) for rank in holding.ranks}
     except NotSeen:
         return {}
+    found = {
+        rank: start.get("param_digest") if (place := holding.ranks[rank]) is None else (start.get("param_digests") or {place: None})[place]
+        for rank, start in starts.items()
+    }
     return {rank: digest for rank, digest in found.items() if digest is not None} if None not in found.values() else {}
 
 
-def _explain(trace: Trace, step: int, row: Mapping[int, str], count: int) -> str:
-    if len(row) < size(trace):
-        absent = min(set(range(size(trace))) - set(row))
+def _explain(trace: Trace, holding: Holding, step: int, row: Mapping[int, str], count: int) -> str:
+    if len(row) < len(holding.ranks):
+        absent = min(set(holding.ranks) - set(row))
         return f"rank {absent} made no step {step}, while rank {min(row)} did"
     other = _majority(row)
     rank = _odd_one_out(row)
     if step == 0:
         return f"rank {rank}'s parameters differ from rank {other}'s before the first step: the initial weights are not broadcast and the ranks' seeds differ"
-    whom = f"rank {rank}'s parameters differ from rank {other}'s from step {step} on, in {count} steps"
+    alike = f" (those that both hold alike: {holding.layout})" if sharded(trace) else ""
+    whom = f"rank {rank}'s parameters differ from rank {other}'s from step {step} on, in {count} steps{alike}"
     if rates := _differing_rates(trace, step, rank, other):
         return f"{whom}: {rates}"
     made = trace.steps.groupby("rank")["step"].max()
@@ -121,12 +195,6 @@ def _differing_rates(trace: Trace, step: int, rank: int, other: int) -> str:
         return f"its optimizer has {len(mine)} parameter groups where rank {other}'s has {len(others)}"
     where = f" in parameter group {group}" if len(mine) > 1 else ""
     return f"its learning rate is {mine[group]:.6g} where rank {other}'s is {others[group]:.6g}{where}, on equal gradients"
-
-
-def _sharded(trace: Trace) -> str:
-    """Why the digests of this run cannot be compared, or "": each rank of a sharded model holds another part of it."""
-    reason = trace.not_seen().get("whole_parameters")
-    return f"no two ranks of {named(trace)} hold the same numbers: {reason}" if reason else ""
 
 
 def _details(trace: Trace, step: int, row: Mapping[int, str]) -> dict[str, object]:

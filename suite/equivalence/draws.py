@@ -11,6 +11,7 @@ from itertools import combinations
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
+from suite.equivalence.shards import sharded
 from suite.equivalence.usable import absent, named, records, several, size, undecided, unusable
 from suite.equivalence.workers import drawn
 
@@ -79,7 +80,7 @@ def same_augmentation(trace: Trace) -> str:
 
 
 def _other_beginning(alone: Trace, trace: Trace) -> str:
-    if "whole_parameters" in trace.not_seen():
+    if "whole_parameters" in trace.not_seen() or sharded(trace):
         return ""
     try:
         single = alone.start().get("param_digest")

@@ -363,15 +363,15 @@ def test_a_rank_that_stops_early_is_named() -> None:
     assert "rank 1 made no step 5, while rank 0 did" in parameters_agree([short]).explanation
 
 
-def test_sharded_parameters_are_not_compared() -> None:
+def test_parts_whose_place_is_not_known_are_not_compared() -> None:
     sharded = make_trace(
-        ranks=2, extra=[{"kind": "not_seen", "rank": 0, "signal": "whole_parameters", "reason": "parameters are sharded (DTensor)"}]
+        ranks=2, extra=[{"kind": "not_seen", "rank": 0, "signal": "whole_parameters", "reason": "parameters are flattened (FSDP1)"}]
     )
 
     finding = parameters_agree([sharded])
 
     assert finding.accepted is None
-    assert "sharded" in finding.explanation
+    assert "flattened (FSDP1)" in finding.explanation
 
 
 def test_a_deadline_is_given_as_the_reason() -> None:

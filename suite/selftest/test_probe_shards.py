@@ -1,0 +1,81 @@
+"""Sharded models are seen whole: the parts that ranks write down make up one device's gradient, norms and digests, and no collective is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fixtures.trace import Trace
+from fixtures.world import open_launcher
+from suite.equivalence.agreement import digests, shared
+from suite.equivalence.shards import sharded, torn
+from suite.selftest.probe_runs import ProbeRuns, exit_codes
+
+LAYOUTS = [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("tensor", 2), ("both", 4), ("bf16", 2)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProbeRuns]:
+    with open_launcher() as launcher:
+        yield ProbeRuns(launcher, tmp_path_factory.mktemp("shards"))
+
+
+@pytest.fixture(scope="module")
+def alone(runs: ProbeRuns) -> Trace:
+    return runs.start("shards", "--kind", "whole", ranks=1, level="full", numerics="exact").trace
+
+
+@pytest.mark.parametrize(("kind", "ranks"), LAYOUTS)
+def test_the_parts_make_up_one_device_s_gradient(runs: ProbeRuns, alone: Trace, kind: str, ranks: int) -> None:
+    ran = runs.start("shards", "--kind", kind, ranks=ranks, level="full", numerics="exact")
+    assert exit_codes(ran) == [0] * ranks, ran.logs
+    assert ran.trace.errors() == []
+    assert set(ran.trace.not_seen()) <= {"collective_completion"}, "gloo tells no completion of a reduce-scatter"
+    assert sharded(ran.trace)
+    assert torn(ran.trace) == ""
+    for rank in range(ranks):
+        found = ran.trace.gradients(rank)
+        assert set(found) == set(alone.gradients())
+        for name, expected in alone.gradients().items():
+            np.testing.assert_allclose(found[name], expected, rtol=1e-12, atol=1e-14, err_msg=f"{name} as rank {rank} sees it")
+    for column in ("grad_norm", "clip_norm"):
+        wanted = alone.steps.set_index("step")[column]
+        for _, own in ran.trace.steps.groupby("rank"):
+            np.testing.assert_allclose(own.set_index("step")[column], wanted, rtol=1e-9, err_msg=column)
+    norms = ran.trace.gradient_norms.pivot(index=["step", "name"], columns="rank", values="norm")
+    reference = alone.gradient_norms.set_index(["step", "name"])["norm"].sort_index()
+    for rank in range(ranks):
+        np.testing.assert_allclose(norms[rank].sort_index(), reference, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "ranks"), LAYOUTS)
+def test_a_sharded_job_is_left_alone(runs: ProbeRuns, kind: str, ranks: int) -> None:
+    plain = runs.start("shards", "--kind", kind, ranks=ranks, probe=False)
+    by_level = {level: runs.start("shards", "--kind", kind, ranks=ranks, level=level) for level in ("timing", "full")}
+    for ran in by_level.values():
+        assert exit_codes(ran) == [0] * ranks
+        assert ran.logs == plain.logs, "training differs under the probe"
+    issued = [ran.trace.collectives.sort_values(["rank", "step", "index"])[["rank", "step", "op", "bytes"]] for ran in by_level.values()]
+    assert issued[0].reset_index(drop=True).equals(issued[1].reset_index(drop=True)), "digests and norms must cost no collective"
+
+
+@pytest.mark.parametrize(("kind", "ranks", "expected"), [("fsdp", 2, {}), ("hsdp", 4, {(0, 2), (1, 3)}), ("tensor", 2, {(0, 1)})])
+def test_what_ranks_hold_alike_is_compared(runs: ProbeRuns, kind: str, ranks: int, expected: set[tuple[int, ...]]) -> None:
+    """Along the replicated dimensions of the mesh digests are equal on the ranks that hold the same; shards differ and are not compared."""
+    trace = runs.start("shards", "--kind", kind, ranks=ranks).trace
+    holdings = shared(trace)
+    assert {tuple(sorted(holding.ranks)) for holding in holdings} == set(expected)
+    for holding in holdings:
+        table = digests(trace, holding)
+        assert sorted(table) == [0, 1, 2, 3]
+        assert all(len(set(row.values())) == 1 and len(row) == len(holding.ranks) for row in table.values())
+
+
+def test_warm_and_cold_ranks_leave_equal_traces(runs: ProbeRuns) -> None:
+    warm, cold = (runs.start("shards", "--kind", "fsdp", level="full", launcher=launcher).trace for launcher in ("warm", "torchrun"))
+    columns = ["rank", "step", "loss", "grad_norm", "clip_norm", "param_digest", "param_digests", "grad_digest", "optimizer_digest", "rng"]
+    assert cold.steps[columns].equals(warm.steps[columns])
+    for name, value in warm.gradients(1).items():
+        np.testing.assert_array_equal(cold.gradients(1)[name], value)
