@@ -141,7 +141,7 @@ def _factors(trace: Trace, rank: int, rows: pd.DataFrame, clip: Mapping[str, Any
     if not clip or clip["by"] != "norm" or not clip.get("applied"):
         return {}
     step = int(rows["step"].iloc[0])
-    before = trace.gradient_norms.loc[(trace.gradient_norms["step"] == step) & (trace.gradient_norms["rank"] == rank), "norm"].tolist()
+    before = trace.gradient_norms.loc[(trace.gradient_norms["step"] == step) & (trace.gradient_norms["rank"] == rank), "held"].tolist()
     chosen = clip.get("tensors") or range(len(before))
     largest = max((norm for norm in before if norm == norm), default=0.0)
     return {
@@ -172,7 +172,7 @@ def _expected(trace: Trace, rows: pd.DataFrame) -> float | None:
 
 
 def _square(trace: Trace, step: int, rank: int, tensors: Sequence[int] | None) -> float:
-    norms = trace.gradient_norms.loc[(trace.gradient_norms["step"] == step) & (trace.gradient_norms["rank"] == rank), "norm"].tolist()
+    norms = trace.gradient_norms.loc[(trace.gradient_norms["step"] == step) & (trace.gradient_norms["rank"] == rank), "held"].tolist()
     return float(sum(norms[place] ** 2 for place in (tensors or range(len(norms))) if norms[place] == norms[place]))
 
 

@@ -139,15 +139,15 @@ def test_autocast_is_off_in_exact_numbers(runs: ProbeRuns) -> None:
     [
         ("no_optimizer", "steps", "3 backwards ran but no Optimizer.step was seen"),
         ("bare_tensors", "samples", "no module with parameters"),
-        ("fsdp", "whole_parameters", "this rank's shards"),
-        ("fsdp", "gradient", "sharded"),
+        ("flattened", "whole_parameters", "flattened (FSDP1)"),
+        ("flattened", "gradient", "flattened (FSDP1)"),
     ],
 )
 def test_what_was_not_seen_is_said(runs: ProbeRuns, kind: str, signal: str, reason: str) -> None:
     trace = runs.start("loops", "--kind", kind, level="full").trace
     assert reason in trace.not_seen()[signal]
     if signal == "gradient":
-        with pytest.raises(NotSeen, match="sharded"):
+        with pytest.raises(NotSeen, match="flattened"):
             trace.gradients(0)
 
 

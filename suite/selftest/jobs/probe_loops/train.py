@@ -195,6 +195,19 @@ def fsdp(steps: int) -> None:
         report(loss)
 
 
+def flattened(steps: int) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(net(), device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for inputs, targets in batches(steps):
+        loss = functional.mse_loss(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)
+
+
 def explicit_float32(steps: int) -> None:
     torch.manual_seed(0)
     model = nn.Linear(FEATURES, 1, dtype=torch.float32)
@@ -317,7 +330,7 @@ KINDS: dict[str, Callable[[int], None]] = {
     loop.__name__: loop
     for loop in (
         *(by_hand, ddp, loss_inside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
-        *(explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
+        *(flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
     )
 }
 

@@ -66,6 +66,12 @@ def bf16(model: nn.Sequential) -> tuple[nn.Module, int, int]:
     return model, dist.get_rank(), dist.get_world_size()
 
 
+def evaluated_first(model: nn.Sequential) -> tuple[nn.Module, int, int]:
+    """The outermost module keeps its parameters gathered from an evaluation on, so the first step begins with them."""
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return model, dist.get_rank(), dist.get_world_size()
+
+
 def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
     for layer in (model[0], model[2]):
         fully_shard(layer, mesh=mesh)
@@ -73,7 +79,7 @@ def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
 
 
 KINDS: dict[str, Callable[[nn.Sequential], tuple[nn.Module, int, int]]] = {
-    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16)
+    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16, evaluated_first)
 }
 
 
@@ -84,6 +90,11 @@ def main() -> None:
     dist.init_process_group("gloo")
     model, part, parts = KINDS[given.kind](net())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if given.kind == "evaluated_first":
+        model.eval()
+        with torch.no_grad():
+            model(torch.ones(2, FEATURES))
+        model.train()
     for inputs, targets in batches(3, part, parts):
         loss = functional.mse_loss(model(inputs), targets)
         optimizer.zero_grad()
