@@ -50,6 +50,12 @@ def resumed_from(audit: Audit, earlier: Trace, *faults: Fault, planted: bool = T
     )  # fmt: skip
 
 
+def without_store(audit: Audit, *, planted: bool = True) -> tuple[Trace, Trace]:
+    """The run that is killed behind its last save, and the one started again with its checkpoints gone."""
+    killed = killed_after(audit, saved_steps(audit)[-1])
+    return killed, resumed_from(audit, killed, Fault("checkpoint_store_missing"), planted=planted)
+
+
 def epoch_end(audit: Audit, control: Trace) -> tuple[int, str] | None:
     """The due checkpoint that lies at the end of an epoch, or else the last one before it, with words; None where no epoch ends in the run."""
     due = list(range(cadence(audit), steps_of(audit) - 1, cadence(audit)))

@@ -11,7 +11,8 @@ from suite.recovery.ends import how_it_ended, hung
 from suite.recovery.returns import come_back
 
 WORDS = {
-    "store_full": r"no space|ENOSPC|disk (is )?full|errno 28|write failed|not enough (disk )?space",
+    # torch.save's own words for a write that did not go through: "[enforce fail at inline_container.cc:672] . unexpected pos 10240 vs 10128"
+    "store_full": r"no space|ENOSPC|disk (is )?full|errno 28|write failed|not enough (disk )?space|inline_container.*unexpected pos",
     "store_read_only": r"read-only|EROFS|errno 30|write failed|permission denied|cannot be (opened|created)",
     "checkpoint_store_missing": (
         r"(\bno\b|not found|missing|cannot|does not exist|without|can't find).{0,60}(checkpoint|snapshot|resum)"

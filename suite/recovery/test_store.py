@@ -6,7 +6,7 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from suite.recovery.cases import unproven_kill
-from suite.recovery.kills import cadence, control_run, killed_after, resumed_from, saved_steps, steps_of
+from suite.recovery.kills import cadence, control_run, resumed_from, steps_of, without_store
 from suite.recovery.store_failure import survives_failing_store, tells_missing_store
 
 MUTE = Fault("mute")
@@ -64,9 +64,8 @@ def test_read_only(audit: Audit) -> None:
 )
 def test_store_missing(audit: Audit) -> None:
     """Nobody believes that a job resumed when it began again."""
-    control, killed = control_run(audit), killed_after(audit, saved_steps(audit)[-1])
-    resumed = resumed_from(audit, killed, Fault("checkpoint_store_missing"))
-    audit.judge(tells_missing_store, control, resumed, unproven=unproven_kill(killed))
+    killed, resumed = without_store(audit)
+    audit.judge(tells_missing_store, control_run(audit), resumed, unproven=unproven_kill(killed))
 
 
 def _failing(audit: Audit, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Judge of one path under load: the checkpoint store fills up or goes away while the job saves, or is not there when it restores."""
+"""Judge of one path under load: the checkpoint store fills up or goes away while the job saves."""
 
 from __future__ import annotations
 
@@ -52,21 +52,3 @@ def survives(control: Trace, outage: Outage, *, every: int) -> LoadedPath:
         held = "a state that the uninterrupted run never had" if step is None else f"step {step}"
         return LoadedPath(name, False, f"{ended}; then it came back with {held}, and step {max(1, least)} was saved before")
     return LoadedPath(name, True, f"at the save of step {min(refused)} {ended}; then it came back at step {step}")
-
-
-def says_that_it_is_gone(control: Trace, resumed: Trace) -> LoadedPath:
-    """Started again without its store, the job ends with an error or says something about it; it does not quietly begin anew."""
-    name = "no store at the restart"
-    if hung(resumed):
-        return LoadedPath(name, False, f"the job {how_it_ended(resumed)}")
-    if resumed.crashed and resumed.steps.empty:
-        return LoadedPath(name, True, how_it_ended(resumed))
-    new = sorted(_lines(resumed) - _lines(control))
-    if not new:
-        return LoadedPath(name, False, "the job began anew and said nothing that it does not say at every first start")
-    return LoadedPath(name, True, f"it began anew and said so ({new[0]!r})")
-
-
-def _lines(trace: Trace) -> set[str]:
-    """What the ranks printed, numbers left out: times and steps differ from run to run."""
-    return {re.sub(r"\d+(\.\d+)?", "N", line).strip() for rank in trace.ranks for line in trace.log(rank).splitlines()} - {""}

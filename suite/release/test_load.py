@@ -9,9 +9,12 @@ from fixtures.criterion import Twin, criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.efficiency.scaling import Room
+from suite.recovery.cases import unproven_kill
+from suite.recovery.kills import cadence, control_run, without_store
 from suite.recovery.lost_rank import killed_between_checkpoints
+from suite.recovery.store_failure import tells_missing_store
 from suite.release.input_load import Rates, carries_enough, saturated, unseen
-from suite.release.outages import Outage, says_that_it_is_gone, survives
+from suite.release.outages import Outage, survives
 from suite.release.paths import LoadedPath, all_hold
 from suite.release.restore_load import not_cold, restores_in_time
 
@@ -63,16 +66,12 @@ def test_load(audit: Audit) -> None:
     audit.judge(all_hold, paths)
 
 
-def _every(audit: Audit) -> int:
-    return audit.job.checkpoint.every if audit.job.checkpoint else 1
-
-
 def restores(audit: Audit) -> list[LoadedPath]:
     """All ranks at once, from files that are on the disk only, and from a store that takes its time for every byte."""
     control, killed = killed_between_checkpoints(audit)
     resume = partial(audit.run, world_size=audit.world_size, steps=control.spec["steps"], resume_from=killed, faults=(JUST_BEGIN,))
     done = int(killed.steps["step"].max()) if len(killed.steps) else 0
-    least = done - done % _every(audit) - _every(audit)
+    least = done - done % cadence(audit) - cadence(audit)
     judged = partial(restores_in_time, control, least_step=max(1, least), bound_s=audit.targets("restore_s"))
     forgets = _planted(audit, "forget")
     cold = [resume(cold=True, repeat=repeat, planted=forgets) for repeat in range(1 if forgets else REPEATS)]
@@ -105,22 +104,19 @@ def _bytes_of_a_save(control: Trace) -> int:
 
 
 def outages(audit: Audit) -> list[LoadedPath]:
-    """The store fills up, or goes away, at the second save; or it is not there when the job is started again."""
-    every = _every(audit)
+    """The store fills up, or goes away, at the second save; or it is not there when the job is started again, as recovery.store_missing judges it.
+
+    This full store takes no byte any more, so a writer in place meets it, too; recovery.disk_full's leaves room that such a writer frees by itself.
+    """
+    every = cadence(audit)
     run = partial(audit.run, world_size=audit.world_size, steps=2 * every + 2, level="full")
     control, found = run(planted=False), []
     for kind in ("full_store", "missing_store"):
         refused = run(faults=(Fault(kind),), planted=kind == "full_store" and _planted(audit, "rotate_first"))
         found.append(survives(control, Outage(kind, refused, run(resume_from=refused, planted=False, faults=(JUST_BEGIN,))), every=every))
-    directory = audit.job.checkpoint.within if audit.job.checkpoint else ""
-    if not directory.startswith("{out}/"):
-        return [
-            *found,
-            LoadedPath("no store at the restart", None, f"the checkpoints lie in {directory!r}, which the suite cannot take away"),
-        ]
-    unmounted = Fault("artifact_unmounted", path=directory.removeprefix("{out}/"))
-    gone = run(resume_from=control, faults=(unmounted, JUST_BEGIN), planted=False)
-    return [*found, says_that_it_is_gone(control, gone)]
+    killed, without = without_store(audit, planted=False)
+    gone = tells_missing_store(control_run(audit), without, unproven=unproven_kill(killed))
+    return [*found, LoadedPath("no store at the restart", gone.accepted, gone.explanation)]
 
 
 def _planted(audit: Audit, kind: str) -> bool:

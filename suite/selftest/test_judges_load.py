@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.altered import altered
 from fixtures.cold import cached_bytes, drop_from_cache
-from fixtures.criterion import Inconclusive
-from fixtures.faults import Fault
 from fixtures.trace import Record, Trace, load_trace
 from suite.release.input_load import carries_enough, knee, saturated, waiting
-from suite.release.outages import Outage, says_that_it_is_gone, survives
+from suite.release.outages import Outage, survives
 from suite.release.paths import LoadedPath, all_hold
 from suite.release.restore_load import not_cold, restart_s, restores_in_time
 from suite.selftest.synthetic import SECOND_NS, ended_well, make_trace, write_trace
@@ -170,23 +167,6 @@ def test_an_outage_that_reached_no_operation_decides_nothing() -> None:
     assert survives(CONTROL, Outage("missing_store", make_trace(ranks=2), resumed(4)), every=4).holds is None
 
 
-def test_a_restart_without_its_store_ends_loudly_or_says_so(tmp_path: Path) -> None:
-    def said(name: str, line: str) -> Trace:
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        (folder / "rank0.log").write_text(f"step 6/10 loss 0.25\n{line}")
-        return replace(make_trace(steps=10, ranks=2), folder=folder)
-
-    control = said("control", "")
-    stopped = make_trace(steps=0, ranks=2, ended=ended_well(2, rank0=2))
-
-    assert says_that_it_is_gone(control, said("word", "no checkpoint found, starting from step 0\n")).holds
-    assert says_that_it_is_gone(control, stopped).holds
-    quiet = says_that_it_is_gone(control, said("quiet", "step 9/10 loss 0.5\n"))
-    assert quiet.holds is False, "other numbers are no word about it"
-    assert "began anew and said nothing" in quiet.words
-
-
 def taking(times: int, wait_ms: float, *, fired: bool = True, steps: int = 8) -> Trace:
     """A run that takes `times` batches for each it trains on; a step takes 90 ms besides the waiting."""
     fault = {"kind": "draw_batches", "times": times, "last": steps}
@@ -248,20 +228,6 @@ def test_one_broken_path_breaks_the_claim_and_one_unsure_leaves_it_open() -> Non
     found = all_hold([sound, broken, unsure])
     assert (found.accepted, found.value, found.explanation) == (False, 1, "b: lost")
     assert [row[-1] for row in found.details["table"]["rows"]] == ["holds", "broken", "cannot be told"]
-
-
-def test_a_store_that_is_not_mounted_leaves_its_mount_point(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints" / "step_4").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step_4" / "model.pt").write_bytes(b"m")
-    report = altered(tmp_path, [Fault("artifact_unmounted", path="checkpoints")], None)
-
-    assert report is not None
-    assert report["altered"] == ["checkpoints/step_4/model.pt"]
-    assert list((tmp_path / "checkpoints").iterdir()) == []
-    with pytest.raises(Inconclusive, match="nothing to take away"):
-        altered(tmp_path, [Fault("artifact_unmounted", path="checkpoints")], None)
-    with pytest.raises(Inconclusive, match="nothing to take away"):
-        altered(tmp_path, [Fault("artifact_unmounted", path=".")], None)
 
 
 def test_the_made_up_runs_are_as_they_would_be_read(tmp_path: Path) -> None:

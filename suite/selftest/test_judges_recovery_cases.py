@@ -165,11 +165,13 @@ def test_a_failing_store_must_be_told_and_survived(tmp_path: Path) -> None:
         return survives_failing_store(control_run(), found, resumed, kind="store_full", every=EVERY)
 
     told, silent = failing(tmp_path / "a", "OSError: [Errno 28] No space left on device"), failing(tmp_path / "b", "Killed")
+    plain = failing(tmp_path / "t", "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 10240 vs 10128")
     warned = failing(tmp_path / "c", "warning: write failed, no space", done=STEPS, code=0)
     early = failing(tmp_path / "d", "no space left", code=0)
     stuck = replace(told, ended={**told.ended, "ended_by": "stall", "message": "no sign of life"})
 
     assert judge(told, resumed_run(4)).accepted is True
+    assert judge(plain, resumed_run(4)).accepted is True, "torch.save's own words for a write that did not go through"
     assert judge(warned, resumed_run(4)).accepted is True
     assert judge(silent, resumed_run(8)).accepted is True, "the save was there after all: the job made room"
     for found, resumed, words in (
