@@ -180,6 +180,19 @@ def reduction_bound(terms: int, unit_roundoff: float, condition: float = 1.0) ->
     return 2.0 * gamma(max(terms - 1, 0), unit_roundoff) * condition
 
 
+def random_walk_bound(terms: int, unit_roundoff: float, deviations: float) -> float:
+    """deviations * sqrt(n) * u: relative error of a sum of n terms whose roundings are independent and go either way.
+
+    Reached by chance with probability 2 exp(-deviations^2 / 2) at most for each partial sum (Higham and Mary, A New Approach to Probabilistic
+    Rounding Error Analysis, SIAM J. Sci. Comput. 41(5), 2019, theorem 2.4), so it is tighter than `gamma` where n is large, and no certainty.
+    """
+    if terms < 0 or unit_roundoff <= 0 or deviations <= 0:
+        raise ValueError(
+            f"random_walk_bound got n = {terms}, u = {unit_roundoff}, {deviations} deviations; give n >= 0 and the others above 0."
+        )
+    return deviations * math.sqrt(max(terms, 1)) * unit_roundoff
+
+
 def _finite(values: ArrayLike) -> Floats:
     data = np.asarray(values, dtype=np.float64).reshape(-1)
     if len(data) == 0 or not np.isfinite(data).all():

@@ -14,12 +14,10 @@ import pandas as pd
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from reports.statistics import UNIT_ROUNDOFF
+from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
 from suite.equivalence.usable import absent, named, size, undecided, unusable
 
-RANDOM_WALK = (
-    10.0  # standard deviations of a sum of roundings that are taken as a random walk (Higham and Mary 2019): never reached by chance
-)
+DEVIATIONS = 10.0  # of the random walk of roundings: never reached by chance
 
 
 def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
@@ -195,4 +193,4 @@ def _bound(trace: Trace) -> float:
     """What rounding may do to a norm over all parameters, taken as a random walk."""
     model = trace.model()
     roundoff = max(UNIT_ROUNDOFF.get(str(entry["dtype"]).removeprefix("torch."), UNIT_ROUNDOFF["float32"]) for entry in model["parameters"])
-    return RANDOM_WALK * math.sqrt(max(int(model["parameter_count"]), 1)) * roundoff
+    return random_walk_bound(int(model["parameter_count"]), roundoff, DEVIATIONS)

@@ -53,7 +53,7 @@ def toml(value: Any) -> str:
             return str(value.isoformat())
 
 
-def read(folder: Path, content: bytes) -> None:
+def told_in_one_sentence(folder: Path, content: bytes) -> None:
     """Load it; what is wrong must come as one line that names the file."""
     path = write(folder)
     path.write_bytes(content)
@@ -75,7 +75,9 @@ def folder() -> Any:
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(content=files)
 def test_tables_of_any_shape(folder: Path, content: dict[str, Any]) -> None:
-    read(folder, "".join(f"{toml(name)} = {toml(value)}\n" for name, value in content.items()).encode("utf-8", "surrogatepass"))
+    told_in_one_sentence(
+        folder, "".join(f"{toml(name)} = {toml(value)}\n" for name, value in content.items()).encode("utf-8", "surrogatepass")
+    )
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -86,14 +88,14 @@ def test_a_good_file_with_one_value_changed(folder: Path, table: str, key: str, 
     at = next((number for number, line in enumerate(kept) if line.startswith(f"[{table}")), None)
     changed = f"{toml(key)} = {toml(value)}"
     content = [*kept[: at + 1], changed, *kept[at + 1 :]] if at is not None else [*kept, f"[{table}]", changed]
-    read(folder, "\n".join(content).encode("utf-8", "surrogatepass"))
+    told_in_one_sentence(folder, "\n".join(content).encode("utf-8", "surrogatepass"))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(at=st.integers(0, len(GOOD)), gone=st.integers(0, 30), put=st.text(alphabet=string.printable, max_size=10) | st.binary(max_size=6))
 def test_a_good_file_with_a_piece_replaced(folder: Path, at: int, gone: int, put: str | bytes) -> None:
     piece = put if isinstance(put, bytes) else put.encode()
-    read(folder, GOOD.encode()[:at] + piece + GOOD.encode()[at + gone :])
+    told_in_one_sentence(folder, GOOD.encode()[:at] + piece + GOOD.encode()[at + gone :])
 
 
 @pytest.mark.parametrize(
@@ -106,4 +108,4 @@ def test_a_good_file_with_a_piece_replaced(folder: Path, at: int, gone: int, put
     ids=range(17),
 )  # fmt: skip
 def test_files_that_break_readers(folder: Path, content: bytes) -> None:
-    read(folder, content)
+    told_in_one_sentence(folder, content)

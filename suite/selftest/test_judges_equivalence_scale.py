@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fixtures.trace import Record, Trace
-from reports.evidence import Finding
 from suite.equivalence.batch_size import batch_leaves_the_scale
 from suite.equivalence.clipping import clipping_is_global
 from suite.equivalence.evaluation import metric_is_independent, printed
@@ -18,28 +17,10 @@ from suite.equivalence.micro_batches import micro_batches_weigh_alike, parts_are
 from suite.equivalence.normalisation import labels_weigh_alike
 from suite.equivalence.precision import reductions_keep_precision
 from suite.equivalence.weights import by_weight, parts, total_weight
-from suite.selftest.synthetic import ended_well, make_trace, sample_of
+from suite.selftest.findings import accepted, crashed, rejected, undecided
+from suite.selftest.synthetic import make_trace, sample_of
 
 ROWS = 8
-
-
-def crashed() -> Trace:
-    return make_trace(ranks=2, ended=ended_well(2, rank1=1))
-
-
-def accepted(finding: Finding) -> None:
-    assert finding.accepted is True, finding.explanation
-
-
-def rejected(finding: Finding, words: str) -> None:
-    assert finding.accepted is False, finding.explanation
-    assert words in finding.explanation
-
-
-def undecided(finding: Finding, words: str) -> None:
-    assert finding.accepted is None, finding.explanation
-    assert not finding.absent
-    assert words in finding.explanation
 
 
 def slope(rank: int, row: int) -> float:
