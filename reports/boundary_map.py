@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.plot_svg import COLOUR
+from reports.plot_svg import COLOUR, blank_axes
 
 Rows = Sequence[Mapping[str, Any]]
 PER_LINE = 26
@@ -36,12 +36,7 @@ def boundary_height(rows: Rows) -> float:
 def draw_boundaries(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
     from matplotlib.patches import Rectangle
 
-    axes = drawing.add_axes((0.0, 0.0, 1.0, 1.0))
-    drawing.set_layout_engine("none")
-    width, height = (float(inches) * 72 for inches in drawing.get_size_inches())
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_axis_off()
+    axes, width = blank_axes(drawing)
     cell = (width - 52.0) / PER_LINE
     for line, (rank, first, members) in enumerate(_lines(rows)):
         top = 20.0 + line * CELL_UNITS

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.boundary_map import OTHER, OUTCOMES
-from reports.plot_svg import COLOUR
+from reports.plot_svg import COLOUR, blank_axes
 
 Rows = Sequence[Mapping[str, Any]]
 Line = tuple[str, Rows]
@@ -22,12 +22,7 @@ def crash_map_height(rows: Rows) -> float:
 
 
 def draw_crash_map(drawing: Any, rows: Rows, finding: Mapping[str, Any]) -> None:
-    axes = drawing.add_axes((0.0, 0.0, 1.0, 1.0))
-    drawing.set_layout_engine("none")
-    width, height = (float(inches) * 72 for inches in drawing.get_size_inches())
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_axis_off()
+    axes, width = blank_axes(drawing)
     cell, top = (width - LEFT_UNITS - 4.0) / PER_LINE, 8.0
     for heading, lines in _saves(rows):
         axes.text(4.0, top + 9.0, heading, va="center", color=COLOUR["muted"])

@@ -100,3 +100,14 @@ def _unique_ids(body: str, name: str) -> str:
     body = re.sub(r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", body)
     body = re.sub(r'href="#', f'href="#{name}-', body)
     return re.sub(r"url\(#", f"url(#{name}-", body)
+
+
+def blank_axes(drawing: Any) -> tuple[Any, float]:
+    """Axes over the whole drawing, in points from its upper left corner, with nothing drawn; and its width in points."""
+    axes = drawing.add_axes((0.0, 0.0, 1.0, 1.0))
+    drawing.set_layout_engine("none")
+    width, height = (float(inches) * 72 for inches in drawing.get_size_inches())
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    return axes, width
