@@ -31,7 +31,7 @@ from reports.finding import Direction, Finding, Provenance, from_json, storable,
 
 __all__ = [
     "Direction", "Entry", "Evidence", "EvidenceError", "Finding", "Outcome", "Part", "Provenance", "Record", "Run",
-    "begin_session", "content_digest", "create", "file_hashes", "finish_session", "from_json", "lineage_rows", "load", "set_meta", "storable", "to_json",
+    "begin_session", "content_digest", "create", "file_hashes", "finish_session", "from_json", "lineage_rows", "load", "set_meta", "storable", "to_json", "trace_hashes",
     "write_artifact", "write_catalogue", "write_record", "write_run",
 ]  # fmt: skip
 
@@ -288,6 +288,12 @@ def file_hashes(folder: Path, skip: Iterable[str] = ()) -> dict[str, str]:
         with file.open("rb") as stream:
             hashes[file.relative_to(folder).as_posix()] = hashlib.file_digest(stream, "sha256").hexdigest()
     return hashes
+
+
+def trace_hashes(audit_dir: Path, run_id: str) -> dict[str, str]:
+    """`file_hashes` of a run's traces as they lie there now; empty where they are gone."""
+    folder = audit_dir / "traces" / run_id
+    return file_hashes(folder) if folder.is_dir() else {}
 
 
 def _database(path: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports.evidence import file_hashes, load
+from reports.evidence import load, trace_hashes
 from reports.seal import broken, compared
 
 
@@ -17,7 +17,7 @@ def differences(audit_dir: Path) -> tuple[list[str], int]:
     found: list[str] = []
     files = 0
     for run_id, run in sorted(runs.items()):
-        now = file_hashes(traces / run_id) if (traces / run_id).is_dir() else {}
+        now = trace_hashes(audit_dir, run_id)
         files += len(now)
         found += compared(run.sha256, now, "it is not in the evidence", f"traces/{run_id}/")
     known = set(runs)
