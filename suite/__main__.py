@@ -116,9 +116,13 @@ def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _add_overhead(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     cost = commands.add_parser("overhead", help="measure what the probe costs a step, write the page; needs a quiet machine")
-    cost.add_argument("--million", type=int, nargs="+", default=[1, 20], choices=[1, 20], help="sizes, in millions of parameters (default 1 20)")
+    cost.add_argument(
+        "--million", type=int, nargs="+", default=[1, 20], choices=[1, 20], help="sizes, in millions of parameters (default 1 20)"
+    )
     cost.add_argument("--pairs", type=int, default=4, metavar="N", help="turns of each level (default 4)")
-    cost.add_argument("--traincheck", type=Path, metavar="PYTHON", help="the python of an environment that has TrainCheck, to measure it too")
+    cost.add_argument(
+        "--traincheck", type=Path, metavar="PYTHON", help="the python of an environment that has TrainCheck, to measure it too"
+    )
     cost.add_argument("--page", type=Path, default=ROOT / "docs" / "probe_overhead.md", metavar="FILE", help="the page; .json beside it")
     cost.set_defaults(run=_overhead)
 

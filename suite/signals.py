@@ -18,7 +18,18 @@ JOBS = Path(__file__).resolve().parent / "selftest" / "jobs"
 CAPTURED, ABSENT, UNSEEN, UNEXPLAINED = "captured", "not applicable", "not seen", "UNEXPLAINED"
 SIGNALS = (
     *("steps", "loss", "learning rate", "samples", "row weights", "micro-batches", "gradient", "gradient norms", "clipping"),
-    *("parameters", "optimizer state", "buffers", "loss scale", "RNG", "collectives", "exposed communication", "data wait", "phase times", "fetches"),
+    *(
+        "parameters",
+        "optimizer state",
+        "buffers",
+        "loss scale",
+        "RNG",
+        "collectives",
+        "exposed communication",
+        "data wait",
+        "phase times",
+        "fetches",
+    ),
 )
 OF_STEPS = {
     "learning rate": "lr", "micro-batches": "micro_batches", "gradient norms": "grad_norm", "parameters": "param_digest",

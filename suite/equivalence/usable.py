@@ -19,7 +19,9 @@ from reports.statistics import UNIT_ROUNDOFF
 
 LOG_LINE_CHARACTERS = 200
 STARTS_RANKS = "the job starts its own ranks"
-OWN_RANKS = "name in [job] command what one rank runs, and let it take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as under torchrun"
+OWN_RANKS = (
+    "name in [job] command what one rank runs, and let it take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as under torchrun"
+)
 
 
 def size(trace: Trace) -> int:
@@ -104,7 +106,11 @@ def _first_failure(trace: Trace) -> str:
     said = f"its last line: {lines[-1]}" if lines else "it printed nothing"
     ended = f"rank {first['rank']} {how_ended(first.get('exit_code'), first.get('signal'))} ({said})"
     told = advice(first.get("signal"), lines[-1] if lines else "") or (OWN_RANKS if STARTS_RANKS in _reason(trace, "steps") else "")
-    whole = f"see traces/{trace.folder.name}/rank{first['rank']}.log" if (lines[1:] or lines[-1:] and lines[-1].endswith("…")) and trace.spec.get("run_id") else ""
+    whole = (
+        f"see traces/{trace.folder.name}/rank{first['rank']}.log"
+        if (lines[1:] or (lines[-1:] and lines[-1].endswith("…"))) and trace.spec.get("run_id")
+        else ""
+    )
     return ": ".join(filter(None, [ended, told or whole]))
 
 

@@ -70,7 +70,15 @@ def _turn(launcher: Launcher, run_dir: Path, level: str | None, steps: int, mill
     environment = {"RANKPROOF_TRACE": str(run_dir), "RANKPROOF_LEVEL": level, "RANKPROOF_GRADIENTS": "0"} if level else {}
     argv = (str(RANKS / "steps.py"), str(steps), str(million))
     ended = launcher.run(
-        Start(argv=argv, folder=RANKS, world_size=WORLD_SIZE, run_dir=run_dir, probe=level is not None, environment=environment, deadline_s=600.0)
+        Start(
+            argv=argv,
+            folder=RANKS,
+            world_size=WORLD_SIZE,
+            run_dir=run_dir,
+            probe=level is not None,
+            environment=environment,
+            deadline_s=600.0,
+        )
     )
     if ended.message:
         raise RuntimeError(f"the loop that is measured failed: {ended.message}; see {run_dir}")

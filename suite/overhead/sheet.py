@@ -40,7 +40,9 @@ def misses(document: Mapping[str, Any]) -> list[str]:
         for cost in size["costs"]:
             allowed = TARGETS.get((size["million"], cost["level"]))
             if allowed is not None and cost["inside"]["estimate"] > allowed:
-                found.append(f"{cost['level']} at {size['million']} M takes {cost['inside']['estimate']:.2%} of a step, at most {allowed:.0%} is allowed")
+                found.append(
+                    f"{cost['level']} at {size['million']} M takes {cost['inside']['estimate']:.2%} of a step, at most {allowed:.0%} is allowed"
+                )
     return found
 
 
@@ -58,7 +60,9 @@ def _size(size: Mapping[str, Any]) -> list[str]:
         allowed = TARGETS.get((size["million"], cost["level"]))
         inside = _share(cost["inside"]) if cost["inside"] else "none"
         own = [f"{cost[name]:.2f}" if cost[name] is not None else "0" for name in ("probe_ms", "first_ms")]
-        lines.append(f"| {cost['level']} | {inside} | {f'{allowed:.0%}' if allowed else ''} | {' | '.join(own)} | {_more(cost['wall'])} | {_more(cost['cpu'])} |")
+        lines.append(
+            f"| {cost['level']} | {inside} | {f'{allowed:.0%}' if allowed else ''} | {' | '.join(own)} | {_more(cost['wall'])} | {_more(cost['cpu'])} |"
+        )
     return [*lines, ""]
 
 
@@ -67,7 +71,12 @@ def _instructions(document: Mapping[str, Any]) -> list[str]:
     every = [(size["million"], cost) for size in document["sizes"] for cost in size["costs"]]
     if not every or any(cost["instructions"] is None for _, cost in every):
         reason = next((cost["not_counted"] for _, cost in every if cost["not_counted"]), "nothing was measured")
-        return ["## Instructions", "", f"Not counted on this machine ({reason}): its processor counters cannot be had. The processor time above is the nearest.", ""]
+        return [
+            "## Instructions",
+            "",
+            f"Not counted on this machine ({reason}): its processor counters cannot be had. The processor time above is the nearest.",
+            "",
+        ]
     rows = [f"| {million} M | {cost['level']} | {_more(cost['instructions'])} |" for million, cost in every if cost["level"] != "off"]
     return ["## Instructions", "", "| size | level | more instructions a step |", "| --- | --- | --- |", *rows, ""]
 
@@ -77,7 +86,10 @@ def _traincheck(document: Mapping[str, Any]) -> list[str]:
     measured: Sequence[Mapping[str, Any]] = document.get("traincheck", ())
     if not measured:
         return [*lines, "It was not measured here: give `--traincheck PYTHON`, the python of an environment that has it."]
-    lines += ["Measured on the same loop, in one process, `traincheck-collect --models-to-track model` (no invariants deployed, so all that it can see is traced):", ""]
+    lines += [
+        "Measured on the same loop, in one process, `traincheck-collect --models-to-track model` (no invariants deployed, so all that it can see is traced):",
+        "",
+    ]
     lines += ["| size | version | a step without, ms | with, ms | wall |", "| --- | --- | --- | --- | --- |"]
     for one in measured:
         if "reason" in one:

@@ -30,13 +30,23 @@ def measure_traincheck(python: Path, folder: Path, million: int, steps: int, pai
     off: list[float] = []
     on: list[float] = []
     for pair in range(pairs):
-        collect = [str(python.parent / "traincheck-collect"), "-p", script.name, "--models-to-track", "model", "--output-dir", f"collected{million}-{pair}"]
+        collect = [
+            str(python.parent / "traincheck-collect"),
+            "-p",
+            script.name,
+            "--models-to-track",
+            "model",
+            "--output-dir",
+            f"collected{million}-{pair}",
+        ]
         for command, seen in ((([str(python), script.name]), off), (collect, on))[:: 1 if pair % 2 == 0 else -1]:
             found = _step_s(command, folder)
             if isinstance(found, str):
                 return {"million": million, "reason": found}
             seen += found[SETTLED:]
-            say(f"{million} M parameters, turn {pair + 1} of {pairs}, {Path(command[0]).name}: {1000 * statistics.median(found[SETTLED:]):.1f} ms a step")
+            say(
+                f"{million} M parameters, turn {pair + 1} of {pairs}, {Path(command[0]).name}: {1000 * statistics.median(found[SETTLED:]):.1f} ms a step"
+            )
     ratio = ratio_interval(off, on)
     versions = subprocess.run(
         [str(python), "-c", "from importlib.metadata import version as v; print(v('traincheck'), v('torch'))"],

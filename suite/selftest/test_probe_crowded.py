@@ -105,7 +105,16 @@ def crowded(folder: Path, end: str) -> Path:
 def run(through: Launcher, folder: Path, run_dir: Path, *, by: str, ranks: int, probe: bool) -> Seen:
     asked = {"RANKPROOF_TRACE": str(run_dir), "RANKPROOF_LEVEL": "full", "RANKPROOF_WATCH": str(folder)} if probe else {}
     ended = through.run(
-        Start(argv=("train.py", "--x"), folder=folder, world_size=ranks, run_dir=run_dir, environment=asked, launcher=by, probe=probe, deadline_s=120)  # type: ignore[arg-type]
+        Start(
+            argv=("train.py", "--x"),
+            folder=folder,
+            world_size=ranks,
+            run_dir=run_dir,
+            environment=asked,
+            launcher=by,
+            probe=probe,
+            deadline_s=120,
+        )  # type: ignore[arg-type]
     )
     logs = [(run_dir / f"rank{rank}.log").read_text().splitlines() for rank in range(ranks)]
     visible = [json.loads(line.partition(" ")[2]) for log in logs for line in log if line.startswith("VISIBLE ")]
@@ -125,14 +134,17 @@ def apart(plain: dict[str, Any], probed: dict[str, Any]) -> list[str]:
         variables = seen.pop("environment")
         # a port is drawn anew for every run, as is torchrun's own store
         seen["variables"] = {
-            key: value for key, value in variables.items() if not key.startswith((*UNAVOIDABLE_VARIABLES, "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"))
+            key: value
+            for key, value in variables.items()
+            if not key.startswith((*UNAVOIDABLE_VARIABLES, "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"))
         }
         seen["functions"] = {key: value for key, value in seen["functions"].items() if key not in UNAVOIDABLE_FUNCTIONS}
     return found + [f"{key}: {plain[key]} without, {probed[key]} with the probe" for key in plain if plain[key] != probed[key]]
 
 
 @pytest.mark.parametrize(
-    ("by", "ranks", "end"), [("warm", 2, "zero"), ("warm", 1, "words"), ("warm", 1, "code"), ("warm", 1, "raises"), ("torchrun", 1, "raises")]
+    ("by", "ranks", "end"),
+    [("warm", 2, "zero"), ("warm", 1, "words"), ("warm", 1, "code"), ("warm", 1, "raises"), ("torchrun", 1, "raises")],
 )
 def test_a_crowded_job_is_as_it_was(launcher: Launcher, tmp_path: Path, by: str, ranks: int, end: str) -> None:
     folder = crowded(tmp_path / "job", end)

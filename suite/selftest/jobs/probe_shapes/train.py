@@ -160,7 +160,18 @@ def compiled_step(steps: int) -> None:
 
 KINDS: dict[str, Callable[[int], None]] = {
     loop.__name__: loop
-    for loop in (plain, no_sync, sync_flag, fused, foreach, workers_fork, workers_spawn, workers_persistent, iterable_workers, compiled_step)
+    for loop in (
+        plain,
+        no_sync,
+        sync_flag,
+        fused,
+        foreach,
+        workers_fork,
+        workers_spawn,
+        workers_persistent,
+        iterable_workers,
+        compiled_step,
+    )
 }
 
 
