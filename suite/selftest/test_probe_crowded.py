@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.world import Launcher, Start, open_launcher
+from fixtures.world import Launcher, LauncherName, Start, open_launcher
 
 OURS = ("fixtures", "suite", "reports", "workloads", "rankproof")
 PROBES = ("probe", "record", "steps", "hooks", "rank", "samples", "conftest", "sitecustomize", "usercustomize")
@@ -102,7 +102,7 @@ def crowded(folder: Path, end: str) -> Path:
     return folder
 
 
-def run(through: Launcher, folder: Path, run_dir: Path, *, by: str, ranks: int, probe: bool) -> Seen:
+def run(through: Launcher, folder: Path, run_dir: Path, *, by: LauncherName, ranks: int, probe: bool) -> Seen:
     asked = {"RANKPROOF_TRACE": str(run_dir), "RANKPROOF_LEVEL": "full", "RANKPROOF_WATCH": str(folder)} if probe else {}
     ended = through.run(
         Start(
@@ -114,7 +114,7 @@ def run(through: Launcher, folder: Path, run_dir: Path, *, by: str, ranks: int, 
             launcher=by,
             probe=probe,
             deadline_s=120,
-        )  # type: ignore[arg-type]
+        )
     )
     logs = [(run_dir / f"rank{rank}.log").read_text().splitlines() for rank in range(ranks)]
     visible = [json.loads(line.partition(" ")[2]) for log in logs for line in log if line.startswith("VISIBLE ")]
@@ -146,7 +146,7 @@ def apart(plain: dict[str, Any], probed: dict[str, Any]) -> list[str]:
     ("by", "ranks", "end"),
     [("warm", 2, "zero"), ("warm", 1, "words"), ("warm", 1, "code"), ("warm", 1, "raises"), ("torchrun", 1, "raises")],
 )
-def test_a_crowded_job_is_as_it_was(launcher: Launcher, tmp_path: Path, by: str, ranks: int, end: str) -> None:
+def test_a_crowded_job_is_as_it_was(launcher: Launcher, tmp_path: Path, by: LauncherName, ranks: int, end: str) -> None:
     folder = crowded(tmp_path / "job", end)
     plain, probed = (run(launcher, folder, tmp_path / f"run-{probe}", by=by, ranks=ranks, probe=probe) for probe in (False, True))
 
