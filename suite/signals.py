@@ -32,7 +32,7 @@ SIGNALS = (
     ),
 )
 OF_STEPS = {
-    "learning rate": "lr", "micro-batches": "micro_batches", "gradient norms": "grad_norm", "parameters": "param_digest",
+    "learning rate": "lr", "micro-batches": "micro_batches", "parameters": "param_digest",
     "optimizer state": "optimizer_digest", "RNG": "rng", "phase times": "step_ms",
 }  # fmt: skip
 
@@ -70,9 +70,9 @@ SHAPES = (
     Shape("fused optimizer", "probe_shapes", "fused"),
     Shape("foreach optimizer", "probe_shapes", "foreach"),
     Shape("AMP with GradScaler, one step skipped", "probe_loops", "scaler"),
-    Shape("torch.compile(model)", "probe_loops", "compiled"),
-    Shape("model.compile()", "probe_loops", "compiled_in_place"),
-    Shape("torch.compile(optimizer.step)", "probe_shapes", "compiled_step"),
+    Shape("torch.compile(model), backend eager", "probe_loops", "compiled"),
+    Shape("model.compile(), backend eager", "probe_loops", "compiled_in_place"),
+    Shape("torch.compile(optimizer.step), backend eager", "probe_shapes", "compiled_step"),
     Shape("DataLoader workers, forked", "probe_shapes", "workers_fork"),
     Shape("DataLoader workers, spawned", "probe_shapes", "workers_spawn"),
     Shape("DataLoader workers, persistent", "probe_shapes", "workers_persistent"),
@@ -112,8 +112,16 @@ def _cell(trace: Trace, signal: str) -> Cell:
         return Cell(UNSEEN, said[signal])
     if trace.steps.empty:
         return Cell(UNSEEN, said.get("steps", "")) if "steps" in said else Cell(UNEXPLAINED)
-    reason = _absent(trace, signal)
-    return Cell(ABSENT, reason) if reason else Cell(UNEXPLAINED)
+    if reason := _absent(trace, signal):
+        return Cell(ABSENT, reason)
+    if signal == "clipping":
+        return Cell(
+            UNSEEN,
+            "no clipping function of torch was called, but something alters the gradient behind backward: clipping by hand cannot be told",
+        )
+    if signal == "row weights" and "samples" in said:
+        return Cell(UNSEEN, said["samples"])
+    return Cell(UNEXPLAINED)
 
 
 def _captured(trace: Trace, signal: str) -> bool:
@@ -126,7 +134,7 @@ def _captured(trace: Trace, signal: str) -> bool:
         "steps": len(steps) > 0, "loss": bool(len(steps) and steps["loss"].notna().all()), "samples": trace.samples["rank"].nunique() == ranks,
         "row weights": any(bool(one) for one in steps["weights"]), "gradient": all((trace.folder / f"rank{rank}.gradient.bin").exists() for rank in trace.ranks),
         "clipping": bool(steps["clip"].notna().any()), "buffers": bool(_buffers(trace) and steps["buffer_digest"].notna().all()),
-        "loss scale": bool(steps["loss_scale"].notna().any()), "collectives": not trace.collectives.empty,
+        "loss scale": bool(steps["loss_scale"].notna().any()), "collectives": not trace.collectives.empty, "gradient norms": trace.gradient_norms["rank"].nunique() == ranks,
         "exposed communication": bool((steps["exposed_ms"] > 0).any()), "data wait": bool((steps["data_wait_ms"] > 0).any()), "fetches": "fetch" in kinds,
     }  # fmt: skip
     return found[signal]
@@ -145,11 +153,18 @@ def _absent(trace: Trace, signal: str) -> str:
         "clipping": "" if not seen["left_digest"].eq(seen["grad_digest"]).all() else "the optimizer gets the gradient as backward left it",
         "buffers": "" if _buffers(trace) else "the model has no buffers",
         "loss scale": "there is no GradScaler",
-        "collectives": "" if grouped else "there is no process group",
+        "collectives": _without_collectives(trace) if grouped else "there is no process group",
         "exposed communication": "" if not trace.collectives.empty and grouped else "there is no communication",
         "data wait": "" if loaders else "there is no DataLoader", "fetches": "" if loaders else "there is no DataLoader",
     }  # fmt: skip
     return reasons.get(signal, "")
+
+
+def _without_collectives(trace: Trace) -> str:
+    """A loop that wraps its model into nothing that communicates, and of which no collective was seen, makes none."""
+    models = [record for record in trace.records if record["kind"] == "model"]
+    wrapped = any(set(model["wrappers"]) - {"OptimizedModule"} or "groups" in model for model in models)
+    return "" if wrapped else "the loop reduces nothing, and its model is not wrapped"
 
 
 def signals_page(rows: Sequence[tuple[Shape, dict[str, Cell]]]) -> str:
