@@ -1,6 +1,7 @@
 """A job whose folder has a module for every name that we use, and that prints all it can see of its process, prints the same with the probe.
 
-What cannot be the same is listed here, and is all there is: the probe's own modules, standard ones that it loads before the job does, its variables.
+What cannot be the same is listed here, and is all there is: the probe's own modules, standard ones that it loads before the job does, its variables, and as
+long as the job has not imported numpy.random a finder that waits for it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ OURS = ("fixtures", "suite", "reports", "workloads", "rankproof")
 PROBES = ("probe", "record", "steps", "hooks", "rank", "samples", "conftest", "sitecustomize", "usercustomize")
 UNAVOIDABLE_VARIABLES = ("PYTHONPATH", "RANKPROOF_")
 """By which the probe gets in, and what it is asked for."""
+WAITING = "_Arrival"
 UNAVOIDABLE_FUNCTIONS = {"sys.excepthook", "sys.exit"}
 """Wrapped, so that an end can be told; the wrapped ones are called with the same arguments."""
 SCRIPT = """
@@ -131,6 +133,7 @@ def apart(plain: dict[str, Any], probed: dict[str, Any]) -> list[str]:
         more = set(probed.pop(name)) ^ set(plain.pop(name))
         found += [f"{name}: {one}" for one in sorted(more) if one.partition(".")[0] not in {*sys.stdlib_module_names, "rankproof_probe"}]
     for seen in (plain, probed):
+        seen["meta_path"] = [name for name in seen["meta_path"] if name != WAITING]
         variables = seen.pop("environment")
         # a port is drawn anew for every run, as is torchrun's own store
         seen["variables"] = {
