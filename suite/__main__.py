@@ -119,7 +119,7 @@ def _add_overhead(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     cost.add_argument(
         "--million", type=int, nargs="+", default=[1, 20], choices=[1, 20], help="sizes, in millions of parameters (default 1 20)"
     )
-    cost.add_argument("--pairs", type=int, default=4, metavar="N", help="turns of each level (default 4)")
+    cost.add_argument("--pairs", type=int, default=4, metavar="N", help="turns of each level (default 4); 0 leaves them as they are")
     cost.add_argument(
         "--traincheck", type=Path, metavar="PYTHON", help="the python of an environment that has TrainCheck, to measure it too"
     )

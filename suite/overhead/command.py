@@ -20,7 +20,7 @@ STEPS = {1: 24, 20: 9}
 
 
 def run_overhead(sizes: Sequence[int], *, pairs: int, traincheck: Path | None, out: Path) -> int:
-    """Measure these sizes and write `out` and the JSON beside it, where other sizes stay as they were; how many targets were missed.
+    """Measure these sizes and write `out` and the JSON beside it, where other sizes stay as they were (these too, with no pairs); how many targets were missed.
 
     Raises RuntimeError where the loop cannot be measured.
     """
@@ -29,8 +29,9 @@ def run_overhead(sizes: Sequence[int], *, pairs: int, traincheck: Path | None, o
     document |= {"settled": SETTLED, "machine": _machine(), "commit": git_identity(ROOT)["commit"][:12]}
     with tempfile.TemporaryDirectory(prefix="rankproof-overhead-") as scratch, open_launcher() as launcher:
         for million in sizes:
-            costs = measure(launcher, Path(scratch), million, pairs=pairs, steps=STEPS[million], say=_say)
-            _put(document["sizes"], {"million": million, "pairs": pairs, "steps": STEPS[million], "costs": as_json(costs)})
+            if pairs:
+                costs = measure(launcher, Path(scratch), million, pairs=pairs, steps=STEPS[million], say=_say)
+                _put(document["sizes"], {"million": million, "pairs": pairs, "steps": STEPS[million], "costs": as_json(costs)})
             if traincheck is not None:
                 found = measure_traincheck(traincheck.absolute(), Path(scratch) / "traincheck", million, SETTLED + 4, 2, _say)
                 _put(document["traincheck"], found)
