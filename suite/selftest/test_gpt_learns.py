@@ -23,6 +23,8 @@ def test_the_loss_ends_between_the_entropy_and_a_tenth_above_it(tmp_path: Path) 
     found = json.loads((tmp_path / "evaluation.json").read_text())
 
     assert f"entropy of {found['entropy_nats']:.6f} nats" in said
-    assert found["excess_nats_95"][0] > 0, "a loss below the source's own on the same tokens means that the model has seen what it should predict"
+    assert found["excess_nats_95"][0] > 0, (
+        "a loss below the source's own on the same tokens means that the model has seen what it should predict"
+    )
     assert found["loss_nats"] > found["entropy_nats"]
     assert found["loss_over_entropy"] < 1.10
