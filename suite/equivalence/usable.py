@@ -19,7 +19,9 @@ from reports.statistics import UNIT_ROUNDOFF
 
 LOG_LINE_CHARACTERS = 200
 STARTS_RANKS = "the job starts its own ranks"
-OWN_RANKS = "name in [job] command what one rank runs, and let it take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as under torchrun"
+OWN_RANKS = (
+    "name in [job] command what one rank runs, and let it take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as under torchrun"
+)
 
 
 def size(trace: Trace) -> int:

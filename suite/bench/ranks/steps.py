@@ -39,7 +39,9 @@ class Net(nn.Module):
 
 def counter() -> tuple[int | None, str]:
     """A descriptor that counts the instructions of this process and of threads it starts from now on; None and the reason where there is none."""
-    attributes = struct.pack("<IIQQQQQ", PERF_TYPE_HARDWARE, 112, PERF_COUNT_HW_INSTRUCTIONS, 0, 0, 0, INHERITED_USER_ONLY).ljust(112, b"\0")
+    attributes = struct.pack("<IIQQQQQ", PERF_TYPE_HARDWARE, 112, PERF_COUNT_HW_INSTRUCTIONS, 0, 0, 0, INHERITED_USER_ONLY).ljust(
+        112, b"\0"
+    )
     libc = ctypes.CDLL(None, use_errno=True)
     found = libc.syscall(PERF_EVENT_OPEN, attributes, 0, -1, -1, 0)
     return (found, "") if found >= 0 else (None, f"perf_event_open: {os.strerror(ctypes.get_errno())}")
