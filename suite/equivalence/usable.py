@@ -106,11 +106,8 @@ def _first_failure(trace: Trace) -> str:
     said = f"its last line: {lines[-1]}" if lines else "it printed nothing"
     ended = f"rank {first['rank']} {how_ended(first.get('exit_code'), first.get('signal'))} ({said})"
     told = advice(first.get("signal"), lines[-1] if lines else "") or (OWN_RANKS if STARTS_RANKS in _reason(trace, "steps") else "")
-    whole = (
-        f"see traces/{trace.folder.name}/rank{first['rank']}.log"
-        if (lines[1:] or (lines[-1:] and lines[-1].endswith("…"))) and trace.spec.get("run_id")
-        else ""
-    )
+    more = len(lines) > 1 or "".join(lines).endswith("…")
+    whole = f"see traces/{trace.folder.name}/rank{first['rank']}.log" if more and trace.spec.get("run_id") else ""
     return ": ".join(filter(None, [ended, told or whole]))
 
 

@@ -151,7 +151,9 @@ def test_a_run_that_shows_nothing_is_not_judged(runs: CriterionRuns, how: str) -
     result = judged(runs, how, limit_s=60.0)
 
     assert result.outcome == "inconclusive"
-    assert re.search(rf"^no optimizer step was seen at world size 1: .*{UNSEEN[how]}", result.finding.explanation), result.finding.explanation
+    assert re.search(rf"^no optimizer step was seen at world size 1: .*{UNSEEN[how]}", result.finding.explanation), (
+        result.finding.explanation
+    )
 
 
 @pytest.mark.parametrize("how", LOST)
@@ -173,5 +175,3 @@ def test_what_does_not_concern_its_training_does_not_keep_it_from_being_judged(r
 def test_a_job_that_starts_itself_again_is_still_seen(runs: CriterionRuns) -> None:
     """As jobs do to set a variable that libraries read when they are loaded."""
     assert judged(runs, "starts_itself_again", limit_s=60.0).outcome == "accepted"
-
-
