@@ -145,3 +145,24 @@ def of_all_ranks(value):
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def rows_of(options, data, step):
+    """This rank's rows of the global batch of a step, which is drawn from the step's number alone, for jobs whose place in the data is their step."""
+    drawn = torch.randperm(len(data), generator=torch.Generator().manual_seed(1000 * options.seed + step))
+    return data[drawn[: options.global_batch][options.rank :: options.world].tolist()]
+
+
+def write(path, state):
+    """A file, and the disk has it when this returns. It is no checkpoint before it is whole: whoever calls this sees to that."""
+    with open(path, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder):
+    """Wait until the disk has the names in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
