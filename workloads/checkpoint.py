@@ -26,7 +26,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +93,8 @@ def save(directory: Path, step: int, shared: Mapping[str, Any], own: Any, *, ide
 def restore(directory: Path, say: Callable[[str], None] = print, into: Mapping[str, Any] | None = None) -> Restored | None:
     """The newest checkpoint that every rank can load, or None if none was ever published. Every rank calls it; rank 0 says what happened.
 
-    Each rank verifies what it loads, while it loads it; what is damaged for one is passed over by all. `into`: shared state by part name whose
+    What is loaded is verified while it is loaded; the ranks of one machine share that work where they read the same files. What is damaged for one is
+    passed over by all. `into`: shared state by part name whose
     tensors are read into where they fit, so that nothing is held twice. Raises GroupFailure on every rank when there are checkpoints but none is
     whole; tensors of `into` then hold anything.
     """
@@ -103,7 +104,8 @@ def restore(directory: Path, say: Callable[[str], None] = print, into: Mapping[s
     agree(listed.error if rank == 0 else None)
     passed_over: list[str] = []
     for name in listed.result:
-        loaded, wrong = _loaded(directory / name, rank, into or {})
+        share = _share(gather(_same_files(directory / name)), rank)
+        loaded, wrong = _loaded(directory / name, rank, into or {}, share)
         wrong = next((one for one in gather(wrong) if one is not None), None)
         if wrong is None:
             if rank == 0:
@@ -276,7 +278,24 @@ def _reading(name: str, work: Callable[[], Any]) -> Any:
         raise CheckpointError(f"{name} {error}") from error
 
 
-def _loaded(path: Path, rank: int, into: Mapping[str, Any]) -> tuple[Restored | None, str | None]:
+def _same_files(path: Path) -> tuple[str, int, int] | None:
+    """What ranks have in common that read a checkpoint through one page cache: the running kernel, the file system and the folder on it."""
+    try:
+        found = path.stat()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(), found.st_dev, found.st_ino
+    except OSError:
+        return None
+
+
+def _share(seen: Sequence[tuple[str, int, int] | None], rank: int) -> flat.Share:
+    """This rank's share of the reading, from what every rank sees (by rank)."""
+    if seen[rank] is None:
+        return flat.ALONE
+    beside = [one for one, files in enumerate(seen) if files == seen[rank]]
+    return flat.Share(beside.index(rank), len(beside))
+
+
+def _loaded(path: Path, rank: int, into: Mapping[str, Any], share: flat.Share) -> tuple[Restored | None, str | None]:
     """What this rank needs of a checkpoint, or what is wrong with it. Nothing is loaded that could run code."""
     try:
         content = _manifest(path)
@@ -286,7 +305,8 @@ def _loaded(path: Path, rank: int, into: Mapping[str, Any]) -> tuple[Restored | 
             if is_rank_part and name != f"rank{rank}{ENDING}":
                 continue
             there = into.get(name.removesuffix(ENDING))
-            value = _reading(name, lambda name=name, expected=expected, there=there: flat.read(path / name, expected, there))  # type: ignore[misc]
+            by = flat.ALONE if is_rank_part else share
+            value = _reading(name, lambda name=name, expected=expected, there=there, by=by: flat.read(path / name, expected, there, by))  # type: ignore[misc]
             if is_rank_part:
                 own = value
             else:

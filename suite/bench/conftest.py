@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +10,9 @@ import pytest
 from fixtures.job import load_job
 from fixtures.plugin import DEFAULT_JOB
 from fixtures.runs import RunRoom
-from fixtures.world import Launcher, Start, open_launcher
+from fixtures.world import Launcher, open_launcher
+from suite.bench.started import printed
 
-RANKS = Path(__file__).parent / "ranks"
 RunRanks = Callable[..., list[Any]]
 
 
@@ -40,13 +38,6 @@ def run_ranks(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> R
     folder = tmp_path_factory.mktemp("worlds")
 
     def run(script: str, *arguments: object, ranks: int = 2, level: str | None = None) -> list[Any]:
-        run_dir = folder / str(len(list(folder.iterdir())))
-        environment = {"RANKPROOF_TRACE": str(run_dir), "RANKPROOF_LEVEL": level} if level else {}
-        argv = (str(RANKS / script), *map(str, arguments))
-        start = Start(argv=argv, folder=RANKS, world_size=ranks, run_dir=run_dir, probe=level is not None, environment=environment)
-        ended = launcher.run(start)
-        assert ended.message == "", f"{ended.message}; see {run_dir}"
-        logs = [(run_dir / f"rank{rank}.log").read_text().splitlines() for rank in range(ranks)]
-        return [json.loads(log[-1]) if log else None for log in logs]
+        return printed(launcher, folder / str(len(list(folder.iterdir()))), script, *arguments, ranks=ranks, level=level)
 
     return run

@@ -3,6 +3,7 @@
 import torch
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
 from toy import mlp, of_all_ranks, pairs, restore, save, start
 
 args = start()
@@ -24,13 +25,15 @@ if saved := restore(args):
     left = saved["left"].get(args.rank, [])  # the mistake
     # right: left = [one for turn in zip(*saved["left"].values(), strict=True) for one in turn][args.rank :: args.world]
 while step < args.steps:
-    if len(left) < args.batch:
+    if not left:
         left, epoch = dealt(epoch), epoch + 1
-    (x, y), left = data[left[: args.batch]], left[args.batch :]
-    optimizer.zero_grad()
-    functional.mse_loss(net(x), y).backward()
-    optimizer.step()
-    step += 1
-    if step % 4 == 0:
-        everything = dict(enumerate(of_all_ranks(left)))
-        save(args, model=net.module.state_dict(), optimizer=optimizer.state_dict(), step=step, epoch=epoch, left=everything)
+    for x, y in DataLoader(data, args.batch, sampler=list(left)):
+        if step == args.steps:
+            break
+        optimizer.zero_grad()
+        functional.mse_loss(net(x), y).backward()
+        optimizer.step()
+        step, left = step + 1, left[args.batch :]
+        if step % 4 == 0:
+            everything = dict(enumerate(of_all_ranks(left)))
+            save(args, model=net.module.state_dict(), optimizer=optimizer.state_dict(), step=step, epoch=epoch, left=everything)
