@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 from workloads import atomic, flat
-from workloads.group import agree, gather
+from workloads.group import agree, gather, stop_on
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -68,22 +68,19 @@ def save(directory: Path, step: int, shared: Mapping[str, Any], own: Any, *, ide
     Saving a step that is already there and whole changes nothing. Afterwards the newest `keep` whole checkpoints remain.
     Raises GroupFailure on every rank if any rank fails.
     """
-    ranks = gather(None)
-    rank, world_size = _rank(), len(ranks)
+    rank = _rank()
     plan = gather(_attempt(lambda: _begin(directory, step)) if rank == 0 else None)[0]
     assert plan is not None
-    agree(plan.error if rank == 0 else None)
+    stop_on([plan.error])
     unfinished = plan.result
     if unfinished is None:
         return
-    written = _attempt(lambda: _write_parts(unfinished, _parts(rank, shared, own)))
-    agree(written.error)
-    everything: dict[str, dict[str, Any]] = {}
-    for files in gather(written.result):
-        everything |= files or {}
+    written = gather(_attempt(lambda: _write_parts(unfinished, _parts(rank, shared, own))))
+    stop_on([one.error for one in written])
+    everything: dict[str, dict[str, Any]] = {name: files[name] for files in (one.result for one in written) for name in files}
     published = _Attempt(None, None)
     if rank == 0:
-        content = {"format": FORMAT, "step": step, "world_size": world_size, "identity": dict(identity), "files": everything}
+        content = {"format": FORMAT, "step": step, "world_size": len(written), "identity": dict(identity), "files": everything}
         published = _attempt(lambda: _publish(unfinished, directory / _name(step), content))
     agree(published.error)
     if rank == 0:
@@ -99,12 +96,12 @@ def restore(directory: Path, say: Callable[[str], None] = print, into: Mapping[s
     whole; tensors of `into` then hold anything.
     """
     rank = _rank()
-    listed = gather(_attempt(lambda: _published(directory)) if rank == 0 else None)[0]
+    seen = gather((_attempt(lambda: _published(directory)) if rank == 0 else None, _same_files(directory)))
+    listed, share = seen[0][0], _share([files for _, files in seen], rank)
     assert listed is not None
-    agree(listed.error if rank == 0 else None)
+    stop_on([listed.error])
     passed_over: list[str] = []
     for name in listed.result:
-        share = _share(gather(_same_files(directory / name)), rank)
         loaded, wrong = _loaded(directory / name, rank, into or {}, share)
         wrong = next((one for one in gather(wrong) if one is not None), None)
         if wrong is None:
@@ -279,7 +276,7 @@ def _reading(name: str, work: Callable[[], Any]) -> Any:
 
 
 def _same_files(path: Path) -> tuple[str, int, int] | None:
-    """What ranks have in common that read a checkpoint through one page cache: the running kernel, the file system and the folder on it."""
+    """What ranks have in common that read a folder through one page cache: the running kernel, the file system and the folder on it; None where there is none."""
     try:
         found = path.stat()
         return Path("/proc/sys/kernel/random/boot_id").read_text(), found.st_dev, found.st_ino

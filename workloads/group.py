@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -79,8 +79,12 @@ def gather(value: T) -> list[T]:
 
 def agree(error: str | None) -> None:
     """Raise GroupFailure on every rank if any rank brings an error; the ranks that are well learn whose it was."""
-    errors = gather(error)
+    stop_on(gather(error))
+
+
+def stop_on(errors: Sequence[str | None]) -> None:
+    """Raise GroupFailure if there is an error among those of the ranks (in order of rank), for those who gathered them with something else."""
     failed = [rank for rank, said in enumerate(errors) if said is not None]
     if failed:
-        own = error if error is not None else f"rank {failed[0]} stopped: {errors[failed[0]]}"
-        raise GroupFailure(own)
+        own = dist.get_rank() if dist.is_initialized() else 0
+        raise GroupFailure(str(errors[own]) if own in failed else f"rank {failed[0]} stopped: {errors[failed[0]]}")

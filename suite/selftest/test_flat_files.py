@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from workloads import flat
+from workloads import checkpoint, flat
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
 
@@ -92,3 +93,59 @@ def test_a_file_cut_or_longer_or_of_another_step_is_found(tmp_path: Path) -> Non
     flat.write(path, {"weight": torch.full((500,), 2.0)})
     with pytest.raises(flat.DamagedFile):
         flat.read(path, expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_readers_that_share_the_work_have_all_of_it_and_verify_every_piece_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Pieces are made small, so that the file has many, and one of them lies in several tensors."""
+    monkeypatch.setattr(flat, "PIECE_BYTES", 1 << 19)
+    monkeypatch.setattr(flat, "SHARED_BYTES", 0)
+    path, whole = tmp_path / "a.bin", tree()
+    expected = flat.write(path, whole)
+    shares = [flat.Share(index, count) for index in range(count)]
+
+    assert all(equal(whole, flat.read(path, expected, share=share)) for share in shares)
+    pieces = len(expected["pieces"])
+    assert sorted(number for share in shares for number in share.part(pieces)) == list(range(pieces))
+
+
+def test_what_is_damaged_is_found_by_the_reader_whose_part_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flat, "PIECE_BYTES", 1 << 19)
+    monkeypatch.setattr(flat, "SHARED_BYTES", 0)
+    path = tmp_path / "a.bin"
+    expected = flat.write(path, tree())
+    content = bytearray(path.read_bytes())
+    content[2_000_000] ^= 1
+    path.write_bytes(content)
+    reads = [flat.Share(index, 4) for index in range(4)]
+    damaged = next(number for number, end in enumerate(ends_of(expected)) if end > 2_000_000)
+
+    for share in reads:
+        if damaged in share.part(len(expected["pieces"])):
+            with pytest.raises(flat.DamagedFile, match="a content other than its manifest says"):
+                flat.read(path, expected, share=share)
+        else:
+            flat.read(path, expected, share=share)
+
+
+def test_small_files_are_verified_by_every_reader(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    expected = flat.write(path, {"weight": torch.rand(2_000_000)})
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+    for index in range(2):
+        with pytest.raises(flat.DamagedFile):
+            flat.read(path, expected, share=flat.Share(index, 2))
+
+
+def test_only_ranks_that_see_the_same_folder_share_its_reading() -> None:
+    here, there = ("kernel", 1, 7), ("another kernel", 1, 7)
+    assert [checkpoint._share([here, there, here], rank) for rank in range(3)] == [flat.Share(0, 2), flat.ALONE, flat.Share(1, 2)]
+    assert checkpoint._share([None, None], 1) == flat.ALONE
+
+
+def ends_of(expected: dict[str, Any]) -> list[int]:
+    return list(accumulate(size for size, _ in expected["pieces"]))
