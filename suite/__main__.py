@@ -99,6 +99,7 @@ def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     matrix.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of each clean twin (default 1)")
     matrix.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (default 1)")
     matrix.add_argument("--quick", action="store_true", help="only the criterion that has to find the fault, not all that concern its kind")
+    matrix.add_argument("--more", action="store_true", help="keep what the stored rows hold and run only what they lack: seeds add up")
     matrix.add_argument("--timed", action="store_true", help="criteria that time the job, too; needs a quiet machine")
     matrix.add_argument("--scratch", type=Path, metavar="DIR", help="where runs are kept while they last (default: the temporary folder)")
     page = ROOT / "docs" / "detection_matrix.md"
@@ -154,7 +155,14 @@ def _matrix(asked: argparse.Namespace) -> int:
     from suite.matrix.command import run_matrix
 
     wrong = run_matrix(
-        asked.only, seeds=asked.seeds, jobs=asked.jobs, timed=asked.timed, quick=asked.quick, out=asked.page, scratch=asked.scratch
+        asked.only,
+        seeds=asked.seeds,
+        jobs=asked.jobs,
+        timed=asked.timed,
+        quick=asked.quick,
+        out=asked.page,
+        scratch=asked.scratch,
+        more=asked.more,
     )
     return EXIT_NAMED if wrong else 0
 
