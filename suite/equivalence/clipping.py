@@ -15,6 +15,7 @@ import pandas as pd
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
+from suite.equivalence.hand_clipping import clipped_by_hand
 from suite.equivalence.usable import absent, named, size, undecided, unusable
 
 DEVIATIONS = 10.0  # of the random walk of roundings: never reached by chance
@@ -28,7 +29,7 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
     steps = sum(len(trace.steps) for trace in traces)
     clips = [clip for trace in traces for clip in trace.steps["clip"] if clip]
     if not clips:
-        return _no_clipping(alone, steps)
+        return clipped_by_hand(alone, together, _bound(alone)) or _no_clipping(alone, steps)
     if all(clip["by"] == "value" for clip in clips):
         return absent(
             f"the gradient is clipped element by element ({len(clips)} times), which knows no norm; it is the same on every rank that has the same gradient"

@@ -171,6 +171,7 @@ def _step(rank: int, step: int, ranks: int) -> Record:
         "buffers": None,
         "clip": None,
         "left_digest": f"{step + 1000:016x}",
+        "left_norms": [4.0 / step, 3.0 / step],
         "reduced": {"float32": 36} if ranks > 1 else {},
         "step_ms": 100.0,
         "data_wait_ms": 5.0,
