@@ -41,7 +41,9 @@ def clipped_by_hand(alone: Trace, together: Sequence[Trace], bound: float) -> Fi
                 return None  # below the limit: not clipped there, or too hard; one norm does not tell
             worst = max(worst, abs(off))
     text = f"the gradient is clipped by hand to a norm of {limit:.4g} in each of the first {len(steps)} steps, at every world size (within {worst:.2g})"
-    return Finding(True, worst, "of the norm", bound, "at_most", text, samples=len(steps), power=f"a norm that is off by {bound:.1g} of itself")
+    return Finding(
+        True, worst, "of the norm", bound, "at_most", text, samples=len(steps), power=f"a norm that is off by {bound:.1g} of itself"
+    )
 
 
 def hand_limit(alone: Trace, bound: float) -> float | None:
