@@ -168,6 +168,7 @@ def _step(rank: int, step: int, ranks: int) -> Record:
         "loss_scale": None,
         "schedule": None,
         "forward_rng": ["s", "s"],
+        "loop_rng": None,
         "buffers": None,
         "clip": None,
         "left_digest": f"{step + 1000:016x}",
