@@ -26,11 +26,12 @@ def clipped_by_hand(alone: Trace, together: Sequence[Trace], bound: float) -> Fi
     steps, worst = sorted(_seen(alone)), 0.0
     for trace in together:
         for step in steps:
-            norms = trace.steps.loc[trace.steps["step"] == step].set_index("rank")["grad_norm"].astype("float64")
-            if norms.empty or norms.isna().any():
+            rows = trace.steps.loc[trace.steps["step"] == step]
+            norms = dict(zip(rows["rank"].tolist(), rows["grad_norm"].astype("float64").tolist(), strict=True))
+            if not norms or any(map(math.isnan, norms.values())):
                 return None
-            rank = norms.idxmax()
-            off = float(norms[rank]) / limit - 1.0
+            rank = max(norms, key=lambda one: norms[one])
+            off = norms[rank] / limit - 1.0
             if off > bound:
                 text = (
                     f"{named(trace)}: one device clips its gradient by hand to a norm of {limit:.4g}, but what rank {rank} applies in step {step} has one of "

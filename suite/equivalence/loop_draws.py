@@ -9,7 +9,7 @@ go with the size of a rank's share, in a loop that alters what it was handed, co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from fixtures.trace import Trace
 from suite.equivalence.ledger import ledger
@@ -96,7 +96,7 @@ def _again(states: Mapping[int, str]) -> tuple[int, int] | None:
 def _moving(by_step: Mapping[int, Mapping[str, str]]) -> set[str]:
     """The generators that have moved in at least half of the steps."""
     steps = sorted(by_step)
-    pairs = list(zip(steps, steps[1:], strict=False))
+    pairs = list(pairwise(steps))
     names = {name for states in by_step.values() for name in states}
     return {
         name for name in names if pairs and 2 * sum(by_step[one].get(name) != by_step[two].get(name) for one, two in pairs) >= len(pairs)

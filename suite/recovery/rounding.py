@@ -51,7 +51,8 @@ def seen_of_sums(trace: Trace) -> dict[tuple[int, int], dict[str, Any]]:
     norms = {key: tuple(group["norm"]) for key, group in trace.gradient_norms.groupby(["rank", "step"])}
     moved = trace.collectives.loc[trace.collectives["op"].isin(["allreduce", "reduce_scatter", "broadcast"])]
     pieces = {key: tuple(zip(group["op"].tolist(), group["bytes"].tolist(), strict=True)) for key, group in moved.groupby(["rank", "step"])}
-    return {key: {"norms": norms.get(key), "pieces": pieces.get(key, ())} for key in {*norms, *pieces}}
+    both = {*norms, *pieces}
+    return {(int(str(key[0])), int(str(key[1]))): {"norms": norms.get(key), "pieces": pieces.get(key, ())} for key in both}
 
 
 def precision(trace: Trace) -> float:
