@@ -1,10 +1,11 @@
-"""`python -m suite init | judge | watch | metrics | matrix | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
+"""`python -m suite init | judge | watch | metrics | matrix | history | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
 
 init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
 matrix        the fault catalogue through the criteria -> docs/detection_matrix.md; exits 0 all found and no false alarm, 1 otherwise, 2 usage
+history       unmodified releases that bug reports name, through the criteria -> docs/history.md; exits 0 all as expected, 1 otherwise, 2 usage
 requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
@@ -75,6 +76,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
     metrics.set_defaults(run=_metrics)
     _add_matrix(commands)
+    past = commands.add_parser(
+        "history", help="run unmodified releases that public bug reports name through the criteria, write docs/history.md"
+    )
+    past.add_argument("--only", nargs="+", default=[], metavar="WORD", help="jobs or releases whose name holds the word")
+    past.add_argument("--page", type=Path, default=ROOT / "docs" / "history.md", metavar="FILE", help="the page (default docs/history.md)")
+    past.add_argument(
+        "--folder", type=Path, required=True, metavar="DIR", help="where releases are installed, each into a folder of its own"
+    )
+    past.set_defaults(run=_history)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
     asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
@@ -165,6 +175,12 @@ def _matrix(asked: argparse.Namespace) -> int:
         more=asked.more,
     )
     return EXIT_NAMED if wrong else 0
+
+
+def _history(asked: argparse.Namespace) -> int:
+    from suite.history.command import run_history
+
+    return EXIT_NAMED if run_history(asked.only, asked.page, asked.folder) else 0
 
 
 def _requirements(asked: argparse.Namespace) -> int:
