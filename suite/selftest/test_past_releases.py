@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import sys
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def test_a_faulty_job_is_tried_put_right_or_under_a_sound_release_or_stands_alon
 
 def test_an_unknown_release_is_named(tmp_path: Path) -> None:
     text = CATALOGUE.read_text().replace('faulty = ["torchdata==0.10.1"]', 'faulty = ["torchdata==9"]')
+    shutil.copytree(CATALOGUE.parent, tmp_path, dirs_exist_ok=True)
     (tmp_path / "catalogue.toml").write_text(text)
     with pytest.raises(CatalogueError, match="torchdata==9"):
         trials(tmp_path / "catalogue.toml")

@@ -179,7 +179,7 @@ def test_a_rank_with_nothing_to_learn_is_named() -> None:
 
 
 def test_one_device_that_is_ruined_itself_decides_nothing() -> None:
-    always = {"losses": lambda rank, step: [math.nan] if step > 2 else [1.0]}
+    always: dict[str, Any] = {"losses": lambda rank, step: [math.nan] if step > 2 else [1.0]}
     undecided(
         losses_agree(lossy(**always), [lossy(permute=seed, **always) for seed in range(1, 6)], [lossy(2, **always)]),
         "not a finite number in every step",

@@ -133,7 +133,7 @@ def test_a_generator_that_begins_again_is_found_with_its_steps() -> None:
         ranks_draw_apart(alone(), [again]),
         "rank 0 draws the same random numbers from noise in the training loop of step 4 as in that of step 1 again: the generator is seeded anew",
     )
-    rows = {"samples": lambda rank, step: [f"{(step - 1) % 3 * 100 + rank * 10 + row:016x}" for row in range(4)]}
+    rows: dict[str, Any] = {"samples": lambda rank, step: [f"{(step - 1) % 3 * 100 + rank * 10 + row:016x}" for row in range(4)]}
     order = looping(2, lambda rank, step: f"{rank}.{(step - 1) % 3}", **rows)  # the very rows come again: their order is what is drawn
     assert ranks_draw_apart(alone(), [order]).accepted is not False
 

@@ -22,8 +22,9 @@ if saved := restore(args):
 for index, (x, y) in enumerate(loader):
     if step == args.steps:
         break
-    if index == 6:  # the mistake
-        # right: if step == 6:
+    batch = index  # the mistake
+    # right: batch = step
+    if batch == 6:
         optimizer.param_groups[0]["lr"] /= 2
     optimizer.zero_grad()
     functional.mse_loss(net(x), y).backward()
