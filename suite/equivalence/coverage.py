@@ -15,6 +15,7 @@ from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, repeats_within_steps, total
 from suite.equivalence.recognition import unrecognisable
+from suite.equivalence.sharing import sharing, strayed
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -51,6 +52,8 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
             single,
         )
     for trace in together:
+        if said := strayed(trace):
+            return _finding(1, f"{named(trace)}: {said}", single)
         ranks = ledger(trace, repeats)
         wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
         if wrong and (reason := unrecognisable(single, ranks, "equivalence.data_coverage", found)):
@@ -239,6 +242,8 @@ def _accepted(single: Ledger, found: Epochs, together: Sequence[Trace]) -> Findi
         return undecided(f"the {len(single.steps)} steps cross no epoch border ({found.samples} samples): raise [job] steps")
     sizes = " and ".join(named(trace) for trace in together)
     tail = "" if found.tail == "kept" else "; the incomplete last batch of each epoch is dropped at every world size"
+    groups = [group for trace in together for group in sharing(trace)]
+    tail += "; ranks that hold parts of the same layers take the same samples, which count once" if groups else ""
     text = f"{sizes} consume the {found.samples} samples of an epoch exactly once, as one device does, over {rows} rows and {found.whole} whole epoch(s){tail}"
     return Finding(
         True,

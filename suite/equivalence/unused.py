@@ -23,6 +23,8 @@ def every_parameter_is_trained(traces: Sequence[Trace]) -> Finding:
         return undecided(reason)
     if any(trace.gradient_norms.empty for trace in traces):
         return undecided("no gradient was recorded in any step")
+    if unsummed := next((trace.not_seen()["grad_norms"] for trace in traces if "grad_norms" in trace.not_seen()), ""):
+        return undecided(f"whether every parameter gets a gradient cannot be told: {unsummed}")
     for trace in traces:
         if said := _on_some_ranks(trace):
             return _rejected(f"{named(trace)}: {said}", traces)
@@ -49,7 +51,7 @@ def trained(trace: Trace) -> list[str]:
 def never(trace: Trace) -> list[str]:
     """The trained parameters that have a gradient in no step of any rank."""
     norms = _of_made_steps(trace)
-    seen = set(norms.loc[norms["norm"].notna(), "name"])
+    seen = set(norms.loc[norms["held"].notna(), "name"])
     return [name for name in trained(trace) if name not in seen]
 
 
@@ -58,7 +60,7 @@ def _on_some_ranks(trace: Trace) -> str:
     if size(trace) == 1:
         return ""
     table = _of_made_steps(trace).pivot_table(
-        index=["step", "name"], columns="rank", values="norm", aggfunc=lambda norms: norms.notna().all(), dropna=False
+        index=["step", "name"], columns="rank", values="held", aggfunc=lambda norms: norms.notna().all(), dropna=False
     )
     table = table.loc[table.index.get_level_values("name").isin(trained(trace))].fillna(False).astype(bool)
     mixed = table.loc[table.any(axis=1) & ~table.all(axis=1)]

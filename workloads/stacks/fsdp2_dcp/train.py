@@ -141,7 +141,9 @@ def main():
             scheduler.step()
             progress["step"] += 1
             if progress["step"] % args.save_every == 0:
-                dcp.save({"app": AppState(model, optimizer, scheduler, progress)}, checkpoint_id=checkpoints / f"step-{progress['step']:06d}")
+                dcp.save(
+                    {"app": AppState(model, optimizer, scheduler, progress)}, checkpoint_id=checkpoints / f"step-{progress['step']:06d}"
+                )
     val_loss = validate(model, held_out)
     if dist.get_rank() == 0:
         print(f"step {progress['step']}: val loss {val_loss:.6f}", flush=True)

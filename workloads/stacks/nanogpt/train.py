@@ -9,7 +9,6 @@ import pickle
 import sys
 from ast import literal_eval
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ gradient_accumulation_steps = 4  # used to simulate larger batch sizes
 batch_size = 8  # if gradient_accumulation_steps > 1, this is the micro-batch size
 block_size = 32
 n_layer, n_head, n_embd, dropout = 2, 4, 64, 0.0
-learning_rate, weight_decay, beta1, beta2, grad_clip = 1e-3, 1e-1, 0.9, 0.95, 1.0
+learning_rate, weight_decay, beta1, beta2, grad_clip = 3e-3, 1e-1, 0.9, 0.95, 1.0
 max_iters, warmup_iters, lr_decay_iters, min_lr = 24, 4, 100, 1e-4
 backend, device, dtype = "gloo", "cpu", "float32"
 # overrides: --key=value
@@ -42,12 +41,6 @@ for arg in sys.argv[1:]:
     except (SyntaxError, ValueError):
         globals()[key] = val
 config = {k: globals()[k] for k in config_keys}
-
-
-@dataclass
-class GPTConfig:
-    vocab_size: int
-    block_size: int = block_size
 
 
 class Block(nn.Module):
@@ -66,12 +59,12 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, config):
+    def __init__(self, vocab_size, block_size):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(config.vocab_size, n_embd), nn.Embedding(config.block_size, n_embd)
+        self.wte, self.wpe = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
         self.h = nn.ModuleList([Block() for _ in range(n_layer)])
         self.ln_f = nn.LayerNorm(n_embd)
-        self.lm_head = nn.Linear(n_embd, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
         self.wte.weight = self.lm_head.weight  # weight-tying
 
     def forward(self, idx, targets=None):
@@ -107,12 +100,12 @@ def get_batch(split):
 
 
 with open(os.path.join(data_dir, "meta.pkl"), "rb") as f:
-    model_args = dict(vocab_size=pickle.load(f)["vocab_size"], block_size=block_size)
+    model_args = {"vocab_size": pickle.load(f)["vocab_size"], "block_size": block_size}
 iter_num, best_val_loss = 0, 1e9
 if init_from == "resume":
     checkpoint = torch.load(os.path.join(out_dir, "ckpt.pt"), map_location=device)
     model_args, iter_num, best_val_loss = checkpoint["model_args"], checkpoint["iter_num"], checkpoint["best_val_loss"]
-model = GPT(GPTConfig(**model_args)).to(device)
+model = GPT(**model_args).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(beta1, beta2), weight_decay=weight_decay)
 if init_from == "resume":
     model.load_state_dict(checkpoint["model"])
