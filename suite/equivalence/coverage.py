@@ -135,7 +135,10 @@ def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, omitted
     same_step = sum(sum((ranks.of_rank(rank, [step]) & ranks.of_rank(other, [step])).values()) for step in ranks.steps)
     if 2 * same_step >= rows:
         what = f"rank {rank} sees rank {other}'s samples: {same_step} of its {rows} rows are repeated across ranks in the same step"
-        return f"{what} (no distributed sampler, or the stream is not split by rank)"
+        return (
+            f"{what} (no distributed sampler, or the stream is not split by rank; ranks that compute one batch together without the mesh of their parameters showing it "
+            'declare that under [capabilities] as "equivalence.data_coverage" = "the reason")'
+        )
     own = sum(ranks.of_rank(rank, steps).values())
     left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
     return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds (or split with them, or list files in different orders), or start at the same place"
