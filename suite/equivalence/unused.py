@@ -23,8 +23,9 @@ def every_parameter_is_trained(traces: Sequence[Trace]) -> Finding:
         return undecided(reason)
     if any(trace.gradient_norms.empty for trace in traces):
         return undecided("no gradient was recorded in any step")
-    if unsummed := next((trace.not_seen()["grad_norms"] for trace in traces if "grad_norms" in trace.not_seen()), ""):
-        return undecided(f"whether every parameter gets a gradient cannot be told: {unsummed}")
+    for trace in traces:
+        if said := trace.not_seen().get("grad_norms") or trace.not_seen().get("whole_parameters"):
+            return undecided(f"whether every parameter gets a gradient cannot be told: {said}")
     for trace in traces:
         if said := _on_some_ranks(trace):
             return _rejected(f"{named(trace)}: {said}", traces)

@@ -92,6 +92,11 @@ def whole_steps_of(trace: Trace) -> dict[int, str]:
 
 def _unknown(change: Change) -> str:
     """Why the step that a sharded run came back at cannot be told, "" where it can."""
+    flat = next(
+        (trace.not_seen()["whole_parameters"] for trace in (change.killed, change.resumed) if "whole_parameters" in trace.not_seen()), ""
+    )
+    if flat:
+        return f"what the resumed run restored cannot be held against another number of ranks: {flat}"
     if not (sharded(change.killed) or sharded(change.resumed)):
         return ""
     known = whole_steps_of(change.killed) and all(whole_start(change.resumed, rank) for rank in change.resumed.ranks)

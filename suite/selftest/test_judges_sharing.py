@@ -14,6 +14,7 @@ from fixtures.trace import Record, Trace, load_trace
 from suite.efficiency.work import same_work
 from suite.equivalence.batch_size import batch_leaves_the_scale
 from suite.equivalence.cause import why_gradients_differ
+from suite.equivalence.clipping import clipping_is_global
 from suite.equivalence.coverage import each_sample_once
 from suite.equivalence.draws import ranks_draw_apart
 from suite.equivalence.evaluation import metric_is_independent
@@ -178,6 +179,22 @@ def test_gradients_that_are_sums_still_to_be_taken_leave_open_whether_there_are_
         "reason": "the gradient of norm.weight is a sum still to be taken over ranks",
     }
     undecided(every_parameter_is_trained([make_trace(), make_trace(ranks=2, extra=[said])]), "a sum still to be taken over ranks")
+
+
+def test_flat_parameters_leave_open_whether_there_are_gradients() -> None:
+    flat = {"kind": "not_seen", "rank": 0, "signal": "whole_parameters", "reason": "parameters are flattened (FSDP1)"}
+    apart = make_trace(ranks=2, extra=[flat], grad_norms=lambda rank, step: [1.0, None] if rank else [None, 1.0])
+    undecided(every_parameter_is_trained([make_trace(), apart]), "flattened (FSDP1)")
+
+
+def test_clipping_on_one_device_alone_is_rejected_only_where_nothing_clips_instead() -> None:
+    clip = {"by": "norm", "limit": 1.0, "norm_type": 2.0, "scaled_by": 1.0, "tensors": None}
+    single = make_trace(clip=clip, clip_norm=1.0, grad_norms=[0.6, 0.8])
+    rejected(
+        clipping_is_global(single, [make_trace(ranks=2, left_digest="a", grad_digest="a")]),
+        "no torch clipping function is called where one device clips",
+    )
+    undecided(clipping_is_global(single, [make_trace(ranks=2, left_digest="a", grad_digest="b")]), "what clips there instead is not seen")
 
 
 def test_an_evaluation_that_leaves_rows_out_is_rejected_though_its_metric_hardly_moves(tmp_path: Path) -> None:
