@@ -19,7 +19,7 @@ from suite.equivalence.unused import every_parameter_is_trained
 from suite.selftest.findings import rejected
 from suite.selftest.probe_runs import ProbeRuns, exit_codes
 
-LAYOUTS = [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("tensor", 2), ("both", 4), ("bf16", 2), ("evaluated_first", 2), ("state_asked", 2)]
+LAYOUTS = [("fsdp", 2), ("fsdp", 4), ("hsdp", 4), ("tensor", 2), ("both", 4), ("bf16", 2), ("evaluated_first", 2)]
 
 
 def undated(log: str) -> str:
@@ -83,6 +83,19 @@ def test_ranks_that_hold_parts_of_the_same_layers_are_told_by_their_mesh(
     assert holding_parts(trace) == sharing(trace) == expected
     assert strayed(trace) == ""
     assert once(trace).groupby("step").size().tolist() == [8, 8, 8]
+
+
+def test_the_step_that_fills_an_optimizer_s_state_is_no_step_of_the_training(runs: ProbeRuns) -> None:
+    """torch.distributed.checkpoint makes one, at rate 0 and with gradients of 0, when it is asked for a state that is not there yet."""
+    ran = runs.start("shards", "--kind", "state_asked", level="full")
+    assert exit_codes(ran) == [0, 0], ran.logs
+    assert ran.trace.errors() == []
+    for rank, own in ran.trace.steps.groupby("rank"):
+        assert own["step"].tolist() == [1, 2, 3]
+        assert own["lr"].tolist() == [[0.01]] * 3
+        assert own["n_samples"].tolist() == [4] * 3
+        printed = [float.fromhex(line.split()[1]) for line in ran.logs[int(str(rank))].splitlines() if line.startswith("loss")]
+        assert own["loss"].tolist() == printed
 
 
 def test_whole_parameters_have_one_digest_however_ranks_share_them(runs: ProbeRuns) -> None:
