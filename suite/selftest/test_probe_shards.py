@@ -128,6 +128,19 @@ def test_where_all_ranks_hold_parts_of_the_layers_a_scaled_gradient_is_that_of_t
         assert ratios == ({1.0} if name == "2.bias" else {1.0, 2.0}), name
 
 
+def test_ranks_that_compute_one_gradient_together_have_a_part_in_its_fault_each(runs: ProbeRuns, alone: Trace) -> None:
+    """On a mesh of data by tensor the gradient of rank 1's samples is rank 0's as well; muted, half of the batch is missing from every tensor alike."""
+    options = {"ranks": 4, "level": "full", "numerics": "exact"}
+    by_rank = {
+        rank: runs.start("shards", "--kind", "both", faults=[Fault("scale_gradient", rank=rank, factor=0.0)], **options).trace  # type: ignore[arg-type]
+        for rank in (1, 3)
+    }
+    for name, expected in alone.gradients().items():
+        halves = [trace.gradients(0)[name] for trace in by_rank.values()]
+        np.testing.assert_allclose(halves[0] + halves[1], expected, rtol=1e-12, atol=1e-14, err_msg=name)
+        np.testing.assert_array_equal(by_rank[1].gradients(0)[name], by_rank[1].gradients(1)[name], err_msg=name)
+
+
 @pytest.mark.parametrize(("kind", "ranks", "expected"), [("fsdp", 2, {}), ("hsdp", 4, {(0, 2), (1, 3)}), ("tensor", 2, {(0, 1)})])
 def test_what_ranks_hold_alike_is_compared(runs: ProbeRuns, kind: str, ranks: int, expected: set[tuple[int, ...]]) -> None:
     """Along the replicated dimensions of the mesh digests are equal on the ranks that hold the same; shards differ and are not compared."""
