@@ -1,10 +1,11 @@
-"""`python -m suite init | judge | watch | metrics | matrix | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
+"""`python -m suite init | judge | watch | metrics | matrix | stacks | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
 
 init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
 matrix        the fault catalogue through the criteria -> docs/detection_matrix.md; exits 0 all found and no false alarm, 1 otherwise, 2 usage
+stacks        the jobs on other stacks (workloads/stacks/) audited -> docs/stacks.md; exits 0 every finding explained, 1 otherwise, 2 usage
 requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
@@ -75,6 +76,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
     metrics.set_defaults(run=_metrics)
     _add_matrix(commands)
+    _add_stacks(commands)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
     asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
@@ -106,6 +108,19 @@ def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--page", type=Path, default=page, metavar="FILE", help="the page (default docs/detection_matrix.md); .json beside it"
     )
     matrix.set_defaults(run=_matrix)
+
+
+def _add_stacks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    stacks = commands.add_parser("stacks", help="audit the jobs on other stacks (extra [stacks]), write the page of results")
+    stacks.add_argument("--only", nargs="+", default=[], metavar="NAME", help="stacks by folder or folder/file; patterns allowed")
+    stacks.add_argument("--world-size", type=int, default=2, metavar="N", help="the largest world (default 2)")
+    stacks.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="seeds; the first is audited, the others judged without twins (default 1)"
+    )
+    stacks.add_argument("--scratch", type=Path, metavar="DIR", help="where audits are kept while they last (default: the temporary folder)")
+    page = ROOT / "docs" / "stacks.md"
+    stacks.add_argument("--out", type=Path, default=page, metavar="FILE", help="the page (default docs/stacks.md); .json beside it")
+    stacks.set_defaults(run=_stacks)
 
 
 def _judge(folder: Path, only: str | None) -> int:
@@ -156,6 +171,13 @@ def _matrix(asked: argparse.Namespace) -> int:
     wrong = run_matrix(
         asked.only, seeds=asked.seeds, jobs=asked.jobs, timed=asked.timed, quick=asked.quick, out=asked.page, scratch=asked.scratch
     )
+    return EXIT_NAMED if wrong else 0
+
+
+def _stacks(asked: argparse.Namespace) -> int:
+    from suite.stacks.command import run_stacks
+
+    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, scratch=asked.scratch)
     return EXIT_NAMED if wrong else 0
 
 

@@ -1,0 +1,126 @@
+"""`python -m suite stacks`: every job of `workloads/stacks/` through the criteria of equivalence and recovery, and the page of results that comes of it.
+
+Libraries test themselves on their own promises; nobody runs the same claims over several of them. Here each job is audited as any user's job is, by the same
+command, planted faults included, in a process of its own; further seeds are judged as they are, since a fault proves nothing new with another seed.
+Results are kept as JSON beside the page (`stacks.json`), so that `--only` renews some and leaves the others.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fixtures.audit import Audit, policy_bounds
+from fixtures.criterion import Criterion, discover, run_part
+from fixtures.job import Job, job_hash, load_job
+from fixtures.runs import RunRoom, machine, obtain
+from fixtures.world import Launcher, open_launcher
+from suite.stacks.entries import Stack, StacksError, read_stacks
+from suite.stacks.results import AREAS, Result, read_results, result_of, write_results
+from suite.stacks.sheet import page, problems
+
+ROOT = Path(__file__).resolve().parents[2]
+STACKS = ROOT / "workloads" / "stacks"
+AUDITED = {0, 1}
+"""What pytest exits with when everything was judged: all passed, or something did not."""
+SAID_CHARACTERS = 600
+
+
+def run_stacks(only: Sequence[str], *, world_size: int, seeds: int, out: Path, scratch: Path | None) -> int:
+    """Audit the chosen jobs, renew their results, write the page; the number of jobs with a finding that nothing explains, or a stale one."""
+    chosen, everything, store = read_stacks(STACKS, only), read_stacks(STACKS), out.with_suffix(".json")
+    results = read_results(store)
+    for number, stack in enumerate(chosen, 1):
+        began = time.monotonic()
+        result = results[stack.name] = audited(stack, world_size, seeds, scratch)
+        kept = [results[one.name] for one in everything if one.name in results]
+        write_results(store, kept)
+        out.write_text(page(everything, results))
+        failed = sum(one.verdict == "failed" for one in result.verdicts)
+        print(
+            f"[{number}/{len(chosen)}] {stack.name} {time.monotonic() - began:.0f} s  {len(result.verdicts)} verdicts, {failed} failed",
+            flush=True,
+        )
+        for line in problems(stack, result):
+            print(f"    {line}", flush=True)
+    return sum(bool(problems(stack, results[stack.name])) for stack in chosen)
+
+
+def audited(stack: Stack, world_size: int, seeds: int, scratch: Path | None) -> Result:
+    """The whole audit of one job, then its further seeds as they are. Raises StacksError where a library is missing or the audit did not come about."""
+    versions = _versions(stack)
+    folder = Path(tempfile.mkdtemp(prefix="rankproof-stacks-", dir=scratch))
+    try:
+        result = result_of(stack.name, _audit(stack, world_size, folder / "audit"), versions)
+        further = {seed: _as_it_is(stack.job, seed, world_size, folder / f"seed-{seed}") for seed in range(1, seeds)}
+        return replace(result, seeds=further)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _versions(stack: Stack) -> dict[str, str]:
+    try:
+        return {name: metadata.version(name) for name in stack.distributions}
+    except metadata.PackageNotFoundError as missing:
+        raise StacksError(f"{stack.name} needs {missing.name}: pip install -c constraints.txt -e '.[stacks]'") from None
+
+
+def _audit(stack: Stack, world_size: int, folder: Path) -> Path:
+    areas = [str(ROOT / "suite" / area) for area in AREAS]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "cpu",
+        "-p",
+        "no:cacheprovider",
+        "--job",
+        str(stack.job),
+        f"--world-size={world_size}",
+    ]
+    done = subprocess.run([*command, f"--audit-dir={folder}", *areas], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode not in AUDITED or not (folder / "audit.json").exists():
+        last = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing"]
+        raise StacksError(f"the audit of {stack.name} ended with exit code {done.returncode}; it said last: {last[0]}")
+    return folder
+
+
+def _as_it_is(path: Path, seed: int, world_size: int, folder: Path) -> tuple[tuple[str, str, str], ...]:
+    """What each criterion says of the job with another seed, without its twins: criterion, outcome, explanation."""
+    job = replace(load_job(path), seed=seed)
+    bounds, environment = policy_bounds(ROOT / "reports" / "policy.toml"), {"cores": os.cpu_count() or 1}
+    criteria = [one for one in discover(ROOT / "suite") if one.area in AREAS and not one.timed]
+    try:
+        with open_launcher() as launcher:
+            audits = partial(_audit_of, job, folder, launcher, world_size, environment, bounds)
+            return tuple(_said(one, audits(one), folder) for one in criteria)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _said(declared: Criterion, audit: Audit, folder: Path) -> tuple[str, str, str]:
+    with machine(folder, alone=False):
+        result = run_part(declared, audit)
+    return declared.id, result.outcome, result.finding.explanation.replace(f"{folder}/", "")[:SAID_CHARACTERS]
+
+
+def _audit_of(
+    job: Job, folder: Path, launcher: Launcher, world_size: int, environment: Mapping[str, Any], bounds: Mapping[str, float], declared: Criterion
+) -> Audit:  # fmt: skip
+    room = RunRoom(job, folder, lambda: launcher, lambda run_id, step, steps: None, lambda *kept: None)
+    return Audit(
+        job=job, criterion=declared, part="as_is", backend="gloo", launcher="warm", world_size=world_size,
+        environment=environment, bounds=bounds, obtain=partial(obtain, room), job_hash=job_hash(job), folder=None,
+    )  # fmt: skip
