@@ -20,9 +20,9 @@ TRAINING_FLIGHTS = 2000
 class Flights(L.LightningDataModule):
     """Flights that have landed: what their schedule says and how late they were, in the order of departure."""
 
-    def __init__(self, events, batch_size, drop_last=False):
+    def __init__(self, events, batch_size):
         super().__init__()
-        self.events, self.batch_size, self.drop_last = events, batch_size, drop_last
+        self.events, self.batch_size = events, batch_size
 
     def setup(self, stage):
         events = pd.read_parquet(self.events)
@@ -38,7 +38,7 @@ class Flights(L.LightningDataModule):
         self.held_out = TensorDataset(*(one[TRAINING_FLIGHTS:] for one in columns))
 
     def train_dataloader(self):
-        return DataLoader(self.train, self.batch_size, shuffle=True, drop_last=self.drop_last)
+        return DataLoader(self.train, self.batch_size, shuffle=True)
 
     def val_dataloader(self):
         return DataLoader(self.held_out, 256)
@@ -83,7 +83,6 @@ def parse_args():
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--save-every", type=int, default=6, help="steps between checkpoints, 0 for one at the end of each epoch")
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--drop-last", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true")
     return parser.parse_args()
@@ -105,7 +104,7 @@ def main():
         enable_progress_bar=False,
         log_every_n_steps=6,
     )
-    model, flights = Delays(dropout=args.dropout), Flights(args.events, args.batch_size, args.drop_last)
+    model, flights = Delays(dropout=args.dropout), Flights(args.events, args.batch_size)
     trainer.fit(model, datamodule=flights, ckpt_path="last" if args.resume else None)
     if trainer.is_global_zero:
         print(f"val_loss {float(trainer.callback_metrics['val_loss']):.6f}", flush=True)

@@ -78,6 +78,28 @@ def loss_inside(steps: int) -> None:
         report(loss)
 
 
+def loss_beside(steps: int) -> None:
+    """The module returns its loss beside its output, in a wrapper that looks for unused parameters and so hands out copies of both."""
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+            out = self.net(inputs)
+            return {"loss": functional.mse_loss(out, targets), "out": out}
+
+    model = nn.parallel.DistributedDataParallel(Whole(), find_unused_parameters=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for inputs, targets in batches(steps):
+        loss = model(inputs, targets)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)
+
+
 def lbfgs(steps: int) -> None:
     model = net()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
@@ -329,7 +351,7 @@ def total(model: nn.Module) -> None:
 KINDS: dict[str, Callable[[int], None]] = {
     loop.__name__: loop
     for loop in (
-        *(by_hand, ddp, loss_inside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
+        *(by_hand, ddp, loss_inside, loss_beside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
         *(flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
     )
 }
