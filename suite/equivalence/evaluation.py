@@ -17,6 +17,7 @@ import numpy as np
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
+from suite.equivalence.trajectory import losses_agree
 from suite.equivalence.usable import absent, named, records, size, undecided, unusable
 
 _NAME = r"(?:val|valid|validation|eval|evaluation|test|dev|held[-_ ]?out)[a-z0-9_ /.%()-]{0,40}?"
@@ -132,6 +133,10 @@ def _by_metric(
     for trace, metrics in zip(together, shown[1:], strict=True):
         off = _off(single, metrics)
         if outside := np.flatnonzero(~(off <= bound)).tolist():
+            if said := _trained_otherwise(alone, permuted, trace):
+                return undecided(
+                    f"the weights that {named(trace)} evaluate are not those of one device, so their metrics cannot be compared: {said}"
+                )
             one, two = single[outside[0]], metrics[outside[0]]
             why = (
                 _rows(alone, trace)
@@ -161,6 +166,12 @@ def _by_metric(
         samples=len(controls),
         power=f"a metric that is off by {float(bound.max()):.1g} of itself",
     )
+
+
+def _trained_otherwise(alone: Trace, permuted: Sequence[Trace], trace: Trace) -> str:
+    """How the training before the evaluation left one device's; "" where its loss stayed within the noise, or that could not be told."""
+    training = losses_agree(alone, permuted, [trace], str(alone.spec.get("numerics") or "as_run"))
+    return training.explanation if training.accepted is False else ""
 
 
 def _off(single: Sequence[Printed], others: Sequence[Printed]) -> np.ndarray:

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
@@ -78,7 +78,8 @@ def parse_args():
 
 def main():
     args = parse_args()
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=args.accumulate)
+    loading = DataLoaderConfiguration(use_seedable_sampler=args.careful)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=args.accumulate, dataloader_config=loading)
     set_seed(args.seed)
     flights, held_out, carriers = read_flights(args.events)
     model = Delays(carriers, dropout=args.dropout)

@@ -79,7 +79,10 @@ def loss_inside(steps: int) -> None:
 
 
 def loss_beside(steps: int) -> None:
-    """The module returns its loss beside its output, in a wrapper that looks for unused parameters and so hands out copies of both."""
+    """The module returns its loss beside its output, in a wrapper that looks for unused parameters and so hands out copies of both.
+
+    As after an evaluation, only the module inside is put back into training mode.
+    """
 
     class Whole(nn.Module):
         def __init__(self) -> None:
@@ -91,6 +94,8 @@ def loss_beside(steps: int) -> None:
             return {"loss": functional.mse_loss(out, targets), "out": out}
 
     model = nn.parallel.DistributedDataParallel(Whole(), find_unused_parameters=True)
+    model.eval()
+    model.module.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for inputs, targets in batches(steps):
         loss = model(inputs, targets)["loss"]
