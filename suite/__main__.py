@@ -117,7 +117,9 @@ def _add_stacks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     stacks.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="seeds; the first is audited, the others judged without twins (default 1)"
     )
-    stacks.add_argument("--scratch", type=Path, metavar="DIR", help="where audits are kept while they last (default: the temporary folder)")
+    stacks.add_argument(
+        "--audits", type=Path, metavar="DIR", help="keep the audits there; one of the same job is judged again, not run again"
+    )
     page = ROOT / "docs" / "stacks.md"
     stacks.add_argument("--out", type=Path, default=page, metavar="FILE", help="the page (default docs/stacks.md); .json beside it")
     stacks.set_defaults(run=_stacks)
@@ -177,7 +179,7 @@ def _matrix(asked: argparse.Namespace) -> int:
 def _stacks(asked: argparse.Namespace) -> int:
     from suite.stacks.command import run_stacks
 
-    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, scratch=asked.scratch)
+    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, audits=asked.audits)
     return EXIT_NAMED if wrong else 0
 
 

@@ -54,12 +54,16 @@ class Result:
         return list(dict.fromkeys(found))
 
 
-def result_of(name: str, audit_dir: Path, versions: Mapping[str, str]) -> Result:
-    """The result of a finished audit, from its audit.json and its traces."""
-    audit = json.loads((audit_dir / "audit.json").read_text())
-    world_size = int(audit["world"]["world_size"])
-    shown = signals(*of_interest(audit_dir / "traces", world_size))
-    return Result(name, audit["identity"]["job_hash"], dict(versions), world_size, shown, verdicts_of(audit, audit_dir), {})
+def result_of(name: str, audits: Sequence[Path], versions: Mapping[str, str]) -> Result:
+    """The result of a job's finished audits (one for each area, or one for all), from their audit.json and traces."""
+    found = [json.loads((folder / "audit.json").read_text()) for folder in audits]
+    world_size = int(found[0]["world"]["world_size"])
+    runs = [of_interest(folder / "traces", world_size) for folder in audits]
+    shown = signals([trace for plain, _ in runs for trace in plain], [trace for _, resumed in runs for trace in resumed])
+    said = {one.criterion: one for audit, folder in zip(found, audits, strict=True) for one in verdicts_of(audit, folder)}
+    for audit, folder in zip(found, audits, strict=True):
+        said |= {one.criterion: one for one in verdicts_of(audit, folder) if one.verdict != "not_run"}
+    return Result(name, found[0]["identity"]["job_hash"], dict(versions), world_size, shown, tuple(said.values()), {})
 
 
 def verdicts_of(audit: Mapping[str, Any], folder: Path) -> tuple[Verdict, ...]:

@@ -88,6 +88,7 @@ def loss_beside(steps: int) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.net = net()
+            self.spare = nn.Parameter(torch.zeros(2))
 
         def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
             out = self.net(inputs)
