@@ -106,8 +106,9 @@ def main():
     )
     model, flights = Delays(dropout=args.dropout), Flights(args.events, args.batch_size)
     trainer.fit(model, datamodule=flights, ckpt_path="last" if args.resume else None)
+    metrics = trainer.validate(model, datamodule=flights, verbose=False)
     if trainer.is_global_zero:
-        print(f"val_loss {float(trainer.callback_metrics['val_loss']):.6f}", flush=True)
+        print(f"val_loss {metrics[0]['val_loss']:.6f}", flush=True)
 
 
 if __name__ == "__main__":
