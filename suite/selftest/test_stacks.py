@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from fixtures.criterion import discover
 from fixtures.job import load_job
 from fixtures.trace import Record
 from suite.selftest.synthetic import make_trace, write_trace
-from suite.stacks.command import ROOT, STACKS
+from suite.stacks.command import ROOT, STACKS, audited, is_of
 from suite.stacks.entries import Known, Stack, StacksError, read_stacks
-from suite.stacks.results import Result, Verdict, of_interest, read_results, verdicts_of, write_results
+from suite.stacks.results import Result, Verdict, of_interest, read_results, result_of, verdicts_of, write_results
 from suite.stacks.sheet import page, problems
 from suite.stacks.signals import CAPTURED, NOT_APPLICABLE, NOT_SEEN, Signal, signals
 
@@ -131,6 +132,48 @@ def test_verdicts_are_those_of_the_two_areas_without_paths(tmp_path: Path) -> No
         Verdict("equivalence.loss", "failed", "see x", ""),
         Verdict("recovery.retry", "not_run", "", "no record"),
     )
+
+
+def finished(folder: Path, area: str, job_hash: str = "h") -> Path:
+    """A finished audit of one area, as far as results are read from it."""
+    areas = ("equivalence", "recovery")
+    rows = [
+        {
+            "id": f"{one}.x",
+            "area": one,
+            "verdict": "passed" if one == area else "not_run",
+            "reason": "",
+            "finding": {"explanation": f"{area} says"},
+        }
+        for one in areas
+    ]
+    whole = {"criteria": rows, "world": {"world_size": 2}, "identity": {"job_hash": job_hash}}
+    write_trace(folder / "traces" / "run", ranks=2, spec={"level": "full", "numerics": "as_run"})
+    (folder / "audit.json").write_text(json.dumps(whole))
+    return folder
+
+
+def test_the_audits_of_two_areas_make_one_result(tmp_path: Path) -> None:
+    audits = [finished(tmp_path / area, area) for area in ("equivalence", "recovery")]
+    result = result_of("lib/job", audits, {"torch": "2"})
+
+    assert [(one.criterion, one.verdict) for one in result.verdicts] == [("equivalence.x", "passed"), ("recovery.x", "passed")]
+    assert [one.explanation for one in result.verdicts] == ["equivalence says", "recovery says"]
+    assert states(result.signals)["optimizer steps"][0] == CAPTURED
+
+
+def test_a_kept_audit_counts_for_its_own_job_alone(tmp_path: Path) -> None:
+    folder = finished(tmp_path / "kept", "recovery")
+
+    assert is_of(folder, "h", 2)
+    assert not is_of(folder, "another", 2)
+    assert not is_of(folder, "h", 4)
+    assert not is_of(tmp_path / "absent", "h", 2)
+
+
+def test_a_stack_whose_library_is_missing_says_how_to_install_it() -> None:
+    with pytest.raises(StacksError, match=r"lib/job needs no-such-library: pip install -c constraints.txt -e '.\[stacks\]'"):
+        audited(replace(STACK, distributions=("no-such-library",)), 2, 1, None)
 
 
 def test_the_page_says_of_every_finding_what_it_is() -> None:

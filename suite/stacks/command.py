@@ -82,7 +82,7 @@ def _versions(stack: Stack) -> dict[str, str]:
 def _audit(stack: Stack, area: str, world_size: int, kept: Path) -> Path:
     """The folder of a finished audit of one area; judged again where it is there already."""
     folder = kept / f"{stack.name.replace('/', '-')}-{area}"
-    if _is_of(folder, job_hash(load_job(stack.job)), world_size):
+    if is_of(folder, job_hash(load_job(stack.job)), world_size):
         _call([sys.executable, "-m", "suite", "judge", str(folder)], JUDGED, f"judging {folder.name} again")
         return folder
     asked = ["-q", "-m", "cpu", "-p", "no:cacheprovider", "--job", str(stack.job), f"--world-size={world_size}", f"--audit-dir={folder}"]
@@ -90,7 +90,7 @@ def _audit(stack: Stack, area: str, world_size: int, kept: Path) -> Path:
     return folder
 
 
-def _is_of(folder: Path, wanted: str, world_size: int) -> bool:
+def is_of(folder: Path, wanted: str, world_size: int) -> bool:
     """Whether a whole audit of this job lies there."""
     if not (folder / "audit.json").exists():
         return False
