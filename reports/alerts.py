@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from reports.outlook import planned_every
+
 SHORTEST_STALL_S = 5.0
 SILENCES = 2.0  # a silence that no healthy run showed, twice over: the same rule as the criterion stragglers.hang
 SLOWER = 1.5
@@ -22,7 +24,7 @@ def alerts(audit: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rules, in the order in which somebody should look: name, expr, threshold, unit, provenance, how, words, runbook (an anchor of RUNBOOK.md)."""
     figures = audit["measured"]["figures"]
     bounds = {name: bound["value"] for name, bound in audit["policy"]["bounds"].items()}
-    every = (audit["job"].get("checkpoint") or {}).get("every")
+    every = planned_every(audit["job"].get("checkpoint") or {})
     made = [
         _rule("RankLost", "rankproof_rank_lost", 0, "", "assumed", "one is too many", "a rank is gone without having finished", "dead-rank"),
         _silent(figures),

@@ -48,7 +48,7 @@ def outlook(audit: Mapping[str, Any], assumptions: Mapping[str, float]) -> dict[
     audit: audit.json's job, world and figures. assumptions: the policy's [economics].
     """
     figures, job = audit["measured"]["figures"], audit["job"]
-    every = int((job.get("checkpoint") or {}).get("every") or 0)
+    every = planned_every(job.get("checkpoint") or {}) or 0
     missing = [words for name, words in MEASURED.items() if name not in figures]
     missing += [] if every else ["the cadence of its checkpoints"]
     given = {name: float(value) for name, value in {**assumptions, **(job.get("targets") or {})}.items() if name in ASSUMED}
@@ -66,6 +66,12 @@ def outlook(audit: Mapping[str, Any], assumptions: Mapping[str, float]) -> dict[
         "summary": _summary(named, every),
         "reason": "",
     }
+
+
+def planned_every(checkpoint: Mapping[str, Any]) -> int | None:
+    """Steps between two saves of the real run: as planned, or as often as the audited runs save; None where the job saves nothing."""
+    every = checkpoint.get("planned_every") or checkpoint.get("every")
+    return int(every) if every else None
 
 
 Named = dict[str, tuple[str, Figure]]

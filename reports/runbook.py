@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from reports.outlook import planned_every
 from reports.wording import amount
 
 WATCH = 'python -m suite watch "$RUN"'
@@ -187,8 +188,8 @@ def _full(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, 
 
 
 def _rollback(audit: Mapping[str, Any], checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    every, step = checkpoint.get("every"), _figure(audit, "step_s")
-    work = 2 * int(every) * step["value"] if every and step else None
+    every, step = planned_every(checkpoint), _figure(audit, "step_s")
+    work = 2 * every * step["value"] if every and step else None
     released = _finding_time(audit, "release.rollback", "going back to the last released model")
     return {
         "id": "rollback", "title": "Going back", "symptom": "Alert RankproofLossNotFinite, or an evaluation that is worse than at the last checkpoint but one.",

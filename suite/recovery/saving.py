@@ -64,10 +64,10 @@ def background_writers(control: Trace) -> list[str]:
     return sorted({str(name) for name in meanwhile["thread"]})
 
 
-def save_share(traces: Sequence[Trace], *, every: int, bound: float, mean_interruption_h: float, assumed: bool) -> Finding:
-    """Share of the time that training stands still for saving at the declared cadence, and the cadence that the measured cost calls for.
+def save_share(traces: Sequence[Trace], *, every: int, planned: int, bound: float, mean_interruption_h: float, assumed: bool) -> Finding:
+    """Share of the time that training stands still for saving, one save in `planned` steps, and the cadence that the measured cost calls for.
 
-    Young (CACM 1974) and Daly (FGCS 2006): with a save of d seconds and an interruption every M seconds on average, work between saves of
+    The runs saved every `every` steps, so that they could be short. Young (CACM 1974) and Daly (FGCS 2006): with a save of d seconds and an interruption every M seconds on average, work between saves of
     sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + d / 18M) - d seconds loses least.
     """
     shares, costs, steps = [], [], []
@@ -77,7 +77,7 @@ def save_share(traces: Sequence[Trace], *, every: int, bound: float, mean_interr
             cost, step = found
             steps.append(step)
             costs += cost
-            shares += [one / (one + every * step) for one in cost]
+            shares += [one / (one + planned * step) for one in cost]
     if not shares:
         return Finding(
             None,
@@ -88,8 +88,9 @@ def save_share(traces: Sequence[Trace], *, every: int, bound: float, mean_interr
     low, high = (middle.low, middle.high) if middle else (value, value)
     cost_s, step_s = float(np.median(costs)), float(np.median(steps))
     best = optimal_interval_s(cost_s, mean_interruption_h * 3600)
+    said = "" if planned == every else f" as planned (here every {every})"
     text = (
-        f"a save holds training up for {1e3 * cost_s:.3g} ms (median of {len(costs)}), {value:.1%} of the time with one every {every} steps of {1e3 * step_s:.3g} ms; "
+        f"a save holds training up for {1e3 * cost_s:.3g} ms (median of {len(costs)}), {value:.1%} of the time with one every {planned:,} steps of {1e3 * step_s:.3g} ms{said}; "
         f"with an interruption every {mean_interruption_h:g} h ({'assumed' if assumed else 'declared'}) Young and Daly call for one every {max(1, round(best / step_s)):,} steps ({best:.3g} s)"
     )
     accepted = None if low <= bound < high else value <= bound
@@ -98,7 +99,7 @@ def save_share(traces: Sequence[Trace], *, every: int, bound: float, mean_interr
     details = {
         "save_s": cost_s,
         "step_s": step_s,
-        "declared_every_steps": every,
+        "planned_every_steps": planned,
         "optimal_interval_s": best,
         "mean_interruption_h": mean_interruption_h,
     }

@@ -7,7 +7,7 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.recovery.cases import Case, all_come_back, unproven_kill
-from suite.recovery.kills import cadence, control_run, killed_after, resumed_from, saved_steps, steps_of
+from suite.recovery.kills import cadence, control_run, killed_after, planned_cadence, resumed_from, saved_steps, steps_of
 from suite.recovery.returns import GOOD, Outcome
 from suite.recovery.saving import background_writers, changes_nothing, save_share, sleep_to_exceed
 
@@ -72,7 +72,7 @@ def test_async_save(audit: Audit) -> None:
 
 @criterion(
     "recovery.cadence",
-    claim="At the declared cadence saving holds training up for no more of the time than is agreed; the cadence that its cost calls for is reported.",
+    claim="At the cadence planned for the real run saving holds training up for no more of the time than is agreed; the cadence that its cost calls for is reported.",
     twin=Fault("slow_save", rank=0, ms=1000),
     because=r"a save holds training up for",
     threshold="the bound save_share, outside the 95 % interval of the saves of repeated runs",
@@ -84,15 +84,17 @@ def test_async_save(audit: Audit) -> None:
     overturned_by="a longer run on the same machine in which saving takes another share of the time",
 )
 def test_cadence(audit: Audit) -> None:
-    """A checkpoint is cheap enough to be taken as often as declared."""
-    every, bound = cadence(audit), audit.targets("save_share")
+    """A checkpoint is cheap enough to be taken as often as planned."""
+    planned, bound = planned_cadence(audit), audit.targets("save_share")
     traces = [_timed(audit, repeat) for repeat in range(REPEATS)]
     if audit.twin is not None:  # slow enough to break this job's bound, whatever its steps take
-        slow = audit.twin.with_parameters(ms=sleep_to_exceed(traces, every=every, bound=bound))
+        slow = audit.twin.with_parameters(ms=sleep_to_exceed(traces, every=planned, bound=bound))
         traces = [_timed(audit, 0, slow)]
     hours = audit.job.targets.get("mean_interruption_h")
     interruption_h = ASSUMED_INTERRUPTION_H if hours is None else float(hours)
-    audit.judge(save_share, traces, every=every, bound=bound, mean_interruption_h=interruption_h, assumed=hours is None)
+    audit.judge(
+        save_share, traces, every=cadence(audit), planned=planned, bound=bound, mean_interruption_h=interruption_h, assumed=hours is None
+    )
 
 
 def _timed(audit: Audit, repeat: int, *faults: Fault) -> Trace:

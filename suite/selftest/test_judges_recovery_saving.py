@@ -100,14 +100,25 @@ def test_the_share_of_saving_is_measured_against_its_bound() -> None:
     runs = [saver(step_ms=lambda rank, step: 150.0 if step % EVERY == 1 and step > 1 else 100.0) for _ in range(3)]
 
     def judge(bound: float) -> Any:
-        return save_share(runs, every=EVERY, bound=bound, mean_interruption_h=6.0, assumed=True)
+        return save_share(runs, every=EVERY, planned=EVERY, bound=bound, mean_interruption_h=6.0, assumed=True)
 
     assert judge(0.2).value == pytest.approx(50 / 450)
     assert judge(0.2).accepted is True
     assert judge(0.05).accepted is False
     assert "6 h (assumed)" in judge(0.2).explanation
-    assert save_share([make_trace(steps=STEPS)], every=EVERY, bound=0.1, mean_interruption_h=6.0, assumed=True).accepted is None
+    assert (
+        save_share([make_trace(steps=STEPS)], every=EVERY, planned=EVERY, bound=0.1, mean_interruption_h=6.0, assumed=True).accepted is None
+    )
     assert sleep_to_exceed(runs, every=EVERY, bound=0.5) == 600
+
+
+def test_what_counts_is_the_cadence_of_the_real_run() -> None:
+    """The same saves of 50 ms, one in forty steps of 100 ms: 50 / 4050 of the time, and both cadences are named."""
+    runs = [saver(step_ms=lambda rank, step: 150.0 if step % EVERY == 1 and step > 1 else 100.0) for _ in range(3)]
+    finding = save_share(runs, every=EVERY, planned=10 * EVERY, bound=0.05, mean_interruption_h=6.0, assumed=True)
+    assert finding.accepted is True
+    assert finding.value == pytest.approx(50 / 4050)
+    assert f"every {10 * EVERY} steps of 100 ms as planned (here every {EVERY})" in finding.explanation
 
 
 def test_the_cadence_of_young_and_daly() -> None:

@@ -177,24 +177,24 @@ def test_dead_rank(launcher: Launcher, job: Job, book: dict[str, Any], out: Path
     named = carried_out(book, "dead-rank", 0, out)
 
     assert named.stdout.startswith("rank 1 is gone: it ended in step 10")
-    assert "resumed from step 8" in resumed(book, "dead-rank", out)
-    assert "step 8 is done" in carried_out(book, "dead-rank", 2, out).stdout, "8 steps of this process, 16 in all"
+    assert "resumed from step 9" in resumed(book, "dead-rank", out)
+    assert "step 3 is done" in carried_out(book, "dead-rank", 2, out).stdout, "3 steps of this process, 12 in all"
 
 
 def test_corrupt_checkpoint(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
     """A flipped byte is found, the restart passes over it and says so."""
     launcher.run(start_of(job, out, steps=10))
-    parts = sorted((out / "checkpoints").glob("step_*08/*.bin"))
+    parts = sorted((out / "checkpoints").glob("step_*09/*.bin"))
     content = bytearray(parts[0].read_bytes())
     content[len(content) // 2] ^= 1
     parts[0].write_bytes(content)
     listed = carried_out(book, "corrupt-checkpoint", 0, out)
 
-    assert "step_00000008  damaged" in listed.stdout
-    assert "a restart with --resume takes step_00000004" in listed.stdout
+    assert "step_00000009  damaged" in listed.stdout
+    assert "a restart with --resume takes step_00000006" in listed.stdout
     said = resumed(book, "corrupt-checkpoint", out)
-    assert "step_00000008 is damaged" in said
-    assert "resumed from step 4" in said
+    assert "step_00000009 is damaged" in said
+    assert "resumed from step 6" in said
 
 
 def test_rollback(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
@@ -202,8 +202,8 @@ def test_rollback(launcher: Launcher, job: Job, book: dict[str, Any], out: Path)
     launcher.run(start_of(job, out, steps=10))
     carried_out(book, "rollback", 0, out)
 
-    assert "resumed from step 4" in resumed(book, "rollback", out)
-    assert (out / "checkpoints" / "step_00000008.set-aside" / "manifest.json").exists(), "it can be renamed back"
+    assert "resumed from step 6" in resumed(book, "rollback", out)
+    assert (out / "checkpoints" / "step_00000009.set-aside" / "manifest.json").exists(), "it can be renamed back"
 
 
 def test_nothing_is_set_aside_where_no_older_checkpoint_is_whole(launcher: Launcher, job: Job, book: dict[str, Any], out: Path) -> None:
@@ -212,7 +212,7 @@ def test_nothing_is_set_aside_where_no_older_checkpoint_is_whole(launcher: Launc
 
     assert done.returncode == 1
     assert "nothing was changed" in done.stderr
-    assert [one.name for one in (out / "checkpoints").iterdir()] == ["step_00000004"]
+    assert [one.name for one in (out / "checkpoints").iterdir()] == ["step_00000003"]
 
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="no user namespaces here: a small file system cannot be mounted")
@@ -235,10 +235,10 @@ def test_full_disk(book: dict[str, Any], prepared: Path, tmp_path: Path) -> None
     free = re.search(step[0]["matches"] + rf"\s*{disk}", said)
     assert free, said
     assert int(re.findall(r"\d+", free[0])[0]) < 14_000_000, "less than a save is free"
-    assert re.search(r"step_00000004  complete\n(.*\n)*checked: 0", said), said
-    assert "resumed from step 4" in said, said + done.stderr
+    assert re.search(r"step_00000003  complete\n(.*\n)*checked: 0", said), said
+    assert "resumed from step 3" in said, said + done.stderr
     assert "resumed: 0" in said
-    assert re.search(r"every rank moves, step 12 is done.*\nseen: 0", said), said
+    assert re.search(r"every rank moves, step 9 is done.*\nseen: 0", said), said
 
 
 def test_every_command_is_carried_out_by_a_test_of_its_entry(book: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -42,19 +43,25 @@ class TrainingData:
     report: tuple[str, ...]
 
 
-def load_training(path: Path) -> TrainingData:
-    """What could be known at the training cutoff. Raises MalformedInput."""
+def load_training(path: Path, share: float = 1.0) -> TrainingData:
+    """What could be known at the training cutoff; of that the given share. Raises MalformedInput."""
     cutoff = microseconds(TRAIN_UNTIL)
     everything = read_events(path, cutoff=cutoff)
     known, unusual = into_range(everything.known_by(cutoff))
     samples = build_samples(known)
     training = for_training(samples, cutoff)
+    training = training.take(_chosen(training.entity_id, share))
     if not len(training):
         raise MalformedInput(
             f"{path} holds no flight with an outcome before {TRAIN_UNTIL}, so no row, column, entity_id or value to learn from; prepare more rows"
         )
     report = (out_of_distribution_line(unusual), late_line(everything, cutoff), missing_line(known), counts_line(samples, training, cutoff))
     return TrainingData(training, np.ones(len(training)), hashlib.sha256(path.read_bytes()).hexdigest(), report)
+
+
+def _chosen(entity_ids: np.ndarray, share: float) -> np.ndarray:
+    """Which samples belong to the share (bool [n]): told by the name alone, so that no other row of the file decides on it."""
+    return np.array([crc32(str(name).encode()) < share * 2**32 for name in entity_ids], dtype=bool)
 
 
 class Rows(Dataset[Batch]):

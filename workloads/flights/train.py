@@ -38,6 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--global-batch", type=int, default=256, help="samples per optimizer step, over all ranks")
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", type=float, default=1.0, help="train on this share of the samples, the same ones in every file")
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches per step on each rank")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps between checkpoints, 0 for none")
     parser.add_argument("--keep", type=int, default=2, help="whole checkpoints that are kept")
@@ -71,9 +72,11 @@ def say(place: Place, line: str) -> None:
 
 def load(options: argparse.Namespace, place: Place) -> data.TrainingData:
     """The training data, or the same stop on every rank before the first step."""
+    if not 0 < options.share <= 1:
+        raise ValueError(f"--share {options.share} must be more than 0 and at most 1")
     error, loaded = None, None
     try:
-        loaded = data.load_training(options.events)
+        loaded = data.load_training(options.events, options.share)
     except MalformedInput as stop:
         error = str(stop)
     agree(error)
