@@ -9,24 +9,20 @@ one for each area; one that is there already, of the very same job, is judged ag
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
-from fixtures.audit import Audit, policy_bounds
-from fixtures.criterion import Criterion, discover, run_part
-from fixtures.job import Job, job_hash, load_job
-from fixtures.runs import RunRoom, machine, obtain
-from fixtures.world import Launcher, open_launcher
+from fixtures.job import job_hash, load_job
+from suite.matrix.command import surroundings
+from suite.matrix.trial import as_it_is, said_of
 from suite.stacks.entries import Stack, StacksError, read_stacks
 from suite.stacks.results import AREAS, Result, read_results, result_of, write_results
 from suite.stacks.sheet import page, problems
@@ -35,7 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 STACKS = ROOT / "workloads" / "stacks"
 AUDITED, JUDGED = {0, 1}, {0, 1, 4}
 """What pytest and `suite judge` exit with when everything was judged, whatever came of it."""
-SAID_CHARACTERS = 600
 
 
 def run_stacks(only: Sequence[str], *, world_size: int, seeds: int, out: Path, audits: Path | None) -> int:
@@ -108,27 +103,8 @@ def _call(command: Sequence[str], wanted: set[int], what: str) -> None:
 def _as_it_is(path: Path, seed: int, world_size: int, folder: Path) -> tuple[tuple[str, str, str], ...]:
     """What each criterion says of the job with another seed, without its twins: criterion, outcome, explanation."""
     job = replace(load_job(path), seed=seed)
-    bounds, environment = policy_bounds(ROOT / "reports" / "policy.toml"), {"cores": os.cpu_count() or 1}
-    criteria = [one for one in discover(ROOT / "suite") if one.area in AREAS and not one.timed]
-    try:
-        with open_launcher() as launcher:
-            audits = partial(_audit_of, job, folder, launcher, world_size, environment, bounds)
-            return tuple(_said(one, audits(one), folder) for one in criteria)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _said(declared: Criterion, audit: Audit, folder: Path) -> tuple[str, str, str]:
-    with machine(folder, alone=False):
-        result = run_part(declared, audit)
-    return declared.id, result.outcome, result.finding.explanation.replace(f"{folder}/", "")[:SAID_CHARACTERS]
-
-
-def _audit_of(
-    job: Job, folder: Path, launcher: Launcher, world_size: int, environment: Mapping[str, Any], bounds: Mapping[str, float], declared: Criterion
-) -> Audit:  # fmt: skip
-    room = RunRoom(job, folder, lambda: launcher, lambda run_id, step, steps: None, lambda *kept: None)
-    return Audit(
-        job=job, criterion=declared, part="as_is", backend="gloo", launcher="warm", world_size=world_size,
-        environment=environment, bounds=bounds, obtain=partial(obtain, room), job_hash=job_hash(job), folder=None,
-    )  # fmt: skip
+    with surroundings(folder) as around:
+        audited = partial(as_it_is, job, folder / "audit", around, world_size)
+        chosen = [one for one in around.criteria.values() if one.area in AREAS and not one.timed]
+        said = [said_of(one, around, audited) for one in chosen]
+    return tuple((one.criterion, one.outcome, one.explanation) for one in said)
