@@ -137,35 +137,26 @@ def _by_metric(
                 return undecided(
                     f"the weights that {named(trace)} evaluate are not those of one device, so their metrics cannot be compared: {said}"
                 )
-            one, two = single[outside[0]], metrics[outside[0]]
-            why = (
-                _rows(alone, trace)
-                or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
-            )
-            text = f"{named(trace)}: {two.name} is {two.value:.6g}, one device's {one.value:.6g} (evaluation {outside[0] + 1}): {why}"
-            return Finding(
-                False,
-                float(np.nan_to_num(off[outside[0]], nan=np.inf)),
-                "of the metric",
-                float(bound[outside[0]]),
-                "at_most",
-                text,
-                samples=len(controls),
-            )
+            at = outside[0]
+            text = f"{named(trace)}: {metrics[at].name} is {metrics[at].value:.6g}, one device's {single[at].value:.6g} (evaluation {at + 1}): {_why(alone, trace)}"
+            value = float(np.nan_to_num(off[at], nan=np.inf))
+            return Finding(False, value, "of the metric", float(bound[at]), "at_most", text, samples=len(controls))
     largest = max(float(_off(single, metrics).max()) for metrics in shown[1:])
     rows = [said for trace in together if (said := _rows(alone, trace))]
     text = f"{len(single)} evaluation metrics are one device's at every world size, within {largest:.2g}"
     text += f" (although {rows[0]}: the metric leaves them out)" if rows else ""
     return Finding(
-        True,
-        largest,
-        "of the metric",
-        float(bound.max()),
-        "at_most",
-        text,
-        samples=len(controls),
+        True, largest, "of the metric", float(bound.max()), "at_most", text, samples=len(controls),
         power=f"a metric that is off by {float(bound.max()):.1g} of itself",
+    )  # fmt: skip
+
+
+def _why(alone: Trace, trace: Trace) -> str:
+    """Why a metric is not one device's, from the rows that were evaluated."""
+    combined = (
+        "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
     )
+    return _rows(alone, trace) or combined
 
 
 def _trained_otherwise(alone: Trace, permuted: Sequence[Trace], trace: Trace) -> str:
