@@ -13,7 +13,20 @@ from fixtures.world import open_launcher
 from suite.selftest.probe_runs import ProbeRuns, Ran, exit_codes, raw
 
 EVERY_KIND = (
-    *("by_hand", "ddp", "loss_inside", "loss_beside", "lbfgs", "scaler", "two_optimizers", "two_modules", "bare_tensors", "zero", "fsdp"),
+    *(
+        "by_hand",
+        "ddp",
+        "loss_inside",
+        "loss_beside",
+        "lbfgs",
+        "evaluated_first",
+        "scaler",
+        "two_optimizers",
+        "two_modules",
+        "bare_tensors",
+        "zero",
+        "fsdp",
+    ),
     *("explicit_float32", "sparse", "stream", "dropout", "compiled", "compiled_in_place"),
 )
 
@@ -186,3 +199,20 @@ def test_rows_are_weighed_inside_the_wrapper_where_the_loss_is_computed(runs: Pr
     noted = ran.trace.steps.query("step == 1")["weights"]
     assert [len(weights) for weights in noted] == [1, 1]
     assert all(norm > 0 for weights in noted for norm in weights[0]["norms"])
+
+
+def test_parameters_that_a_closure_trains_have_the_names_of_their_module(runs: ProbeRuns) -> None:
+    """The step begins before the module was ever called; its forward lies within."""
+    ran = runs.start("loops", "--kind", "lbfgs", level="full")
+
+    assert [one["name"] for one in ran.trace.model(0)["parameters"]] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert ran.trace.start(0)["param_digest"] == ran.trace.start(1)["param_digest"]
+    assert all(rates == [0.1] for rates in ran.trace.steps["lr"])
+
+
+def test_an_evaluation_before_the_first_step_is_no_training(runs: ProbeRuns) -> None:
+    ran = runs.start("loops", "--kind", "evaluated_first", ranks=1)
+    loaders = [record["training"] for record in ran.trace.records if record["kind"] == "loader"]
+
+    assert loaders == [False, True]
+    assert len(ran.trace.steps) == 3

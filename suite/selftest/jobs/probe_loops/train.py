@@ -121,6 +121,25 @@ def lbfgs(steps: int) -> None:
     total(model)
 
 
+def evaluated_first(steps: int) -> None:
+    """A look at some rows before training, as a trainer's sanity check: no module of the job has been trained by then."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.cat([inputs for inputs, _ in batches(steps)]))
+    with torch.no_grad():
+        model.eval()
+        for (inputs,) in DataLoader(data, GLOBAL_BATCH):
+            model(inputs)
+    model.train()
+    for (inputs,) in DataLoader(data, GLOBAL_BATCH // dist.get_world_size()):
+        loss = functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)
+    total(model)
+
+
 def scaler(steps: int) -> None:
     """AMP with GradScaler; the second step overflows and is skipped."""
     model = net()
@@ -358,7 +377,7 @@ KINDS: dict[str, Callable[[int], None]] = {
     loop.__name__: loop
     for loop in (
         *(by_hand, ddp, loss_inside, loss_beside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
-        *(flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
+        *(evaluated_first, flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
     )
 }
 
