@@ -17,6 +17,7 @@ import numpy as np
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
+from suite.equivalence.trajectory import losses_agree
 from suite.equivalence.usable import absent, named, records, size, undecided, unusable
 
 _NAME = r"(?:val|valid|validation|eval|evaluation|test|dev|held[-_ ]?out)[a-z0-9_ /.%()-]{0,40}?"
@@ -135,21 +136,14 @@ def _by_metric(
         if outside := np.flatnonzero(~(off <= bound)).tolist():
             if (lost := _lost_share(alone, trace)) > RANDOM_SHARE:
                 return undecided(_drawn_at_random(trace, lost))
-            one, two = single[outside[0]], metrics[outside[0]]
-            why = (
-                _rows(alone, trace)
-                or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
-            )
-            text = f"{named(trace)}: {two.name} is {two.value:.6g}, one device's {one.value:.6g} (evaluation {outside[0] + 1}): {why}"
-            return Finding(
-                False,
-                float(np.nan_to_num(off[outside[0]], nan=np.inf)),
-                "of the metric",
-                float(bound[outside[0]]),
-                "at_most",
-                text,
-                samples=len(controls),
-            )
+            if said := _trained_otherwise(alone, permuted, trace):
+                return undecided(
+                    f"the weights that {named(trace)} evaluate are not those of one device, so their metrics cannot be compared: {said}"
+                )
+            at = outside[0]
+            text = f"{named(trace)}: {metrics[at].name} is {metrics[at].value:.6g}, one device's {single[at].value:.6g} (evaluation {at + 1}): {_why(alone, trace)}"
+            value = float(np.nan_to_num(off[at], nan=np.inf))
+            return Finding(False, value, "of the metric", float(bound[at]), "at_most", text, samples=len(controls))
     for trace in together:
         if 0 < _lost_share(alone, trace) <= RANDOM_SHARE:
             return _rejected(
@@ -160,15 +154,23 @@ def _by_metric(
     text = f"{len(single)} evaluation metrics are one device's at every world size, within {largest:.2g}"
     text += f" (although {rows[0]}: the metric leaves them out)" if rows else ""
     return Finding(
-        True,
-        largest,
-        "of the metric",
-        float(bound.max()),
-        "at_most",
-        text,
-        samples=len(controls),
+        True, largest, "of the metric", float(bound.max()), "at_most", text, samples=len(controls),
         power=f"a metric that is off by {float(bound.max()):.1g} of itself",
+    )  # fmt: skip
+
+
+def _why(alone: Trace, trace: Trace) -> str:
+    """Why a metric is not one device's, from the rows that were evaluated."""
+    combined = (
+        "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
     )
+    return _rows(alone, trace) or combined
+
+
+def _trained_otherwise(alone: Trace, permuted: Sequence[Trace], trace: Trace) -> str:
+    """How the training before the evaluation left one device's; "" where its loss stayed within the noise, or that could not be told."""
+    training = losses_agree(alone, permuted, [trace], str(alone.spec.get("numerics") or "as_run"))
+    return training.explanation if training.accepted is False else ""
 
 
 def _off(single: Sequence[Printed], others: Sequence[Printed]) -> np.ndarray:
