@@ -1,0 +1,98 @@
+"""`python -m suite.selftest.mutants [ROOM|MODULE ...]`: mutate the judges, try their tests on each mutant, write docs/mutation.md.
+
+Results are kept beside the page (`mutation.json`), module by module with the digest of the source they are about. Exit code 0 where at least 95 % of the
+mutants that can be told from the original are killed, 1 below, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from suite.selftest.mutants.scope import ROOT, import_name, modules, tests_of
+from suite.selftest.mutants.sheet import REQUIRED_SHARE, Sheet, Survivor, counted, page, read_excuses
+from suite.selftest.mutants.trial import KILLED, Tried, Trial
+
+STORE, PAGE = ROOT / "docs" / "mutation.json", ROOT / "docs" / "mutation.md"
+EXCUSES = Path(__file__).with_name("survivors.toml")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    try:
+        chosen = modules(asked.modules)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if not asked.page:
+        for room in dict.fromkeys(name.split("/")[0] for name in chosen):  # a room at a time: its tests are collected and traced once
+            if _mutate([name for name in chosen if name.split("/")[0] == room], asked.function):
+                return 2
+    if asked.function:
+        return 0
+    return _write()
+
+
+def _mutate(names: Sequence[str], function: str) -> int:
+    """Mutate modules of one room, renewing their results one by one; pytest's exit code."""
+    began = time.monotonic()
+
+    def done(name: str, tried: list[Tried], sha256: str) -> None:
+        lives = [Survivor(one.mutation.first, one.mutation.function, one.mutation.what, one.tests) for one in tried if one.outcome != KILLED]
+        for one in lives:
+            print(f"  {name}:{one.line} {one.function} {one.what}  [{one.tests} tests]", flush=True)
+        print(f"{name}: {len(tried) - len(lives)} of {len(tried)} killed ({time.monotonic() - began:.0f} s)", flush=True)
+        if not function:
+            store = _stored()
+            store[name] = Sheet(sha256, len(tried), tuple(lives))
+            _keep(store)
+
+    loaded = {name: importlib.import_module(import_name(name)) for name in names}
+    with tempfile.TemporaryDirectory(prefix="rankproof-mutants-") as folder:
+        options = ["-q", "-s", "--timeout=0", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/tests"]
+        return int(pytest.main([*options, *map(str, tests_of(names))], plugins=[Trial(loaded, done, function)]))
+
+
+def _write() -> int:
+    stored = _stored()
+    sheets = {name: stored[name] for name in modules() if name in stored}
+    _keep(sheets)
+    excuses = read_excuses(EXCUSES)
+    changed = [name for name, sheet in sheets.items() if hashlib.sha256(_file(name).read_bytes()).hexdigest() != sheet.sha256]
+    PAGE.write_text(page(sheets, excuses, changed))
+    total = counted(sheets, excuses)
+    print(f"{total.killed} of {total.mutants} mutants killed, {total.equivalent} equivalent: {total.share:.1%}; {PAGE.relative_to(ROOT)}")
+    return 0 if total.mutants and total.share >= REQUIRED_SHARE else 1
+
+
+def _stored() -> dict[str, Sheet]:
+    return {name: Sheet.from_json(value) for name, value in json.loads(STORE.read_text()).items()} if STORE.exists() else {}
+
+
+def _keep(sheets: dict[str, Sheet]) -> None:
+    STORE.write_text(json.dumps({name: sheet.to_json() for name, sheet in sorted(sheets.items())}, indent=1) + "\n")
+
+
+def _file(name: str) -> Path:
+    return ROOT / (import_name(name).replace(".", "/") + ".py")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m suite.selftest.mutants", description="Break each judge in small ways and count what its tests notice.")
+    parser.add_argument("modules", nargs="*", help="a room (equivalence) or a module (equivalence/cause); all where none is named")
+    parser.add_argument("--function", default="", help="only mutants of this function; nothing is stored")
+    parser.add_argument("--page", action="store_true", help="only write the page again from what is stored")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
