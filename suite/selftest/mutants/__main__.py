@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if asked.unfinished:
+        chosen = [name for name in chosen if name not in _stored() or _changed(name, _stored()[name])]
     if not asked.page:
         for room in dict.fromkeys(name.split("/")[0] for name in chosen):  # a room at a time: its tests are collected and traced once
             if _mutate([name for name in chosen if name.split("/")[0] == room], asked.function):
@@ -67,7 +69,7 @@ def _write() -> int:
     sheets = {name: stored[name] for name in modules() if name in stored}
     _keep(sheets)
     excuses = read_excuses(EXCUSES)
-    changed = [name for name, sheet in sheets.items() if hashlib.sha256(_file(name).read_bytes()).hexdigest() != sheet.sha256]
+    changed = [name for name, sheet in sheets.items() if _changed(name, sheet)]
     PAGE.write_text(page(sheets, excuses, changed))
     total = counted(sheets, excuses)
     print(f"{total.killed} of {total.mutants} mutants killed, {total.equivalent} equivalent: {total.share:.1%}; {PAGE.relative_to(ROOT)}")
@@ -82,6 +84,10 @@ def _keep(sheets: dict[str, Sheet]) -> None:
     STORE.write_text(json.dumps({name: sheet.to_json() for name, sheet in sorted(sheets.items())}, indent=1) + "\n")
 
 
+def _changed(name: str, sheet: Sheet) -> bool:
+    return hashlib.sha256(_file(name).read_bytes()).hexdigest() != sheet.sha256
+
+
 def _file(name: str) -> Path:
     return ROOT / (import_name(name).replace(".", "/") + ".py")
 
@@ -90,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m suite.selftest.mutants", description="Break each judge in small ways and count what its tests notice.")
     parser.add_argument("modules", nargs="*", help="a room (equivalence) or a module (equivalence/cause); all where none is named")
     parser.add_argument("--function", default="", help="only mutants of this function; nothing is stored")
+    parser.add_argument("--unfinished", action="store_true", help="leave out modules that have a result and did not change since")
     parser.add_argument("--page", action="store_true", help="only write the page again from what is stored")
     return parser
 

@@ -35,8 +35,17 @@ def import_name(module: str) -> str:
 def tests_of(names: Sequence[str]) -> list[Path]:
     """The test files that import one of these modules, be it through another of ours."""
     wanted = {import_name(name) for name in names}
+    return [file for file in _tests() if wanted & _reachable(_imports(file))]
+
+
+def direct_tests(import_name: str) -> list[Path]:
+    """The test files that import a module themselves: they know best what it has to do."""
+    return [file for file in _tests() if import_name in _imports(file)]
+
+
+def _tests() -> list[Path]:
     files = sorted({file for pattern in TESTS for file in (ROOT / "suite" / "selftest").glob(pattern)})
-    return [file for file in files if not STARTS_RANKS.search(file.name) and wanted & _reachable(_imports(file))]
+    return [file for file in files if not STARTS_RANKS.search(file.name)]
 
 
 def _is_judge(file: Path) -> bool:

@@ -1,13 +1,14 @@
 """Tries mutants: pytest collects the tests once, learns which test runs which line, and then each mutant is a fork of that process.
 
 mutmut and cosmic-ray start Python anew for each mutant, 6 s with pandas; here a mutant costs some 30 ms and the tests that run its lines, quickest
-first, up to the first one that fails. A test of more than a second as it is, or one that starts ranks, is not asked.
+first, up to the first one that fails. Not asked are tests of more than a second, those that start ranks, and what goes beyond two seconds a mutant.
 """
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import os
 import resource
 import shutil
@@ -23,11 +24,12 @@ from typing import Any
 import pytest
 
 from suite.selftest.mutants.operators import Mutation, mutations
+from suite.selftest.mutants.scope import direct_tests
 from suite.selftest.mutants.swap import NotSwapped, swap
 
 TIME_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 4 << 30
-TEST_LIMIT_S = 1.0
+TEST_LIMIT_S, TESTS_LIMIT_S = 1.0, 2.0
 KILLED, SURVIVED, UNTRIED = "killed", "survived", "untried"
 
 
@@ -77,16 +79,18 @@ class Trial:
             _traced(lambda item=item: _run(item), files, lines)  # type: ignore[misc]
             seconds = time.process_time() - started
             if lines and seconds <= 2 * TEST_LIMIT_S:  # tracing takes about as long again
-                found.append((seconds, item, lines))
+                found.append((seconds / 2, item, lines))
         return sorted(found, key=lambda one: one[0])
 
     def _try_all(self, module: ModuleType, found: Sequence[Mutation], reached: Sequence[Any]) -> Iterator[Tried]:
         file = module.__file__ or ""
-        own = [(item, {line for name, line in lines if name == file}) for _, item, lines in reached]
+        direct = set(direct_tests(module.__name__))
+        own = [(seconds, item, {line for name, line in lines if name == file}) for seconds, item, lines in reached]
+        own.sort(key=lambda one: (one[1].path not in direct, one[0]))
         inside = _entered(file)
         for mutation in found:
             wanted = set(range(mutation.first, mutation.last + 1)) if "()" in mutation.function else inside
-            items = [item for item, lines in own if lines & wanted]
+            items = _affordable([(seconds, item) for seconds, item, lines in own if lines & wanted])
             outcome = self._try(module, mutation, items) if items else SURVIVED
             yield Tried(mutation, outcome, len(items))
 
@@ -117,6 +121,12 @@ class Trial:
                 break
         shutil.rmtree(folder, ignore_errors=True)
         return 1 if self.failed else 0
+
+
+def _affordable(asked: Sequence[tuple[float, pytest.Item]]) -> list[pytest.Item]:
+    """As many as fit, from the first on, one at least."""
+    spent = list(itertools.accumulate(seconds for seconds, _ in asked))
+    return [item for (_, item), until in zip(asked, spent, strict=True) if until <= max(TESTS_LIMIT_S, spent[0])]
 
 
 def _run(item: pytest.Item) -> None:
