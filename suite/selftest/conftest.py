@@ -24,4 +24,6 @@ def _findings_are_as_before(request: pytest.FixtureRequest, monkeypatch: pytest.
     if renewing is not None:
         renewing.keep(file, test, recording.listed())
     else:
-        assert recording.listed() == before, "a judge finds otherwise than before; if it is meant, run python -m suite.selftest.recorded " + file.name
+        assert recording.listed() == before, (
+            "a judge finds otherwise than before; if it is meant, run python -m suite.selftest.recorded " + file.name
+        )

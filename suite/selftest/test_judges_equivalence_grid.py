@@ -56,7 +56,11 @@ def test_one_digest_of_one_rank(place: tuple[int, int]) -> None:
 
     finding = parameters_agree([make_trace(ranks=2), apart])
 
-    names(finding, f"4 ranks: rank {rank}'s parameters differ from rank {beside(rank)}'s from step {step} on, in 1 steps", "gradients were equal")
+    names(
+        finding,
+        f"4 ranks: rank {rank}'s parameters differ from rank {beside(rank)}'s from step {step} on, in 1 steps",
+        "gradients were equal",
+    )
     assert (finding.value, finding.bound, finding.samples, finding.details["first_step"]) == (1, 0, 7, step)
 
 
@@ -66,7 +70,12 @@ def test_one_rank_from_a_step_on(rank: int) -> None:
         return f"p{step}{own == rank and step >= 3}"
 
     trace = make_trace(ranks=RANKS, param_digest=digest, grad_norms=lambda own, step: [4.0, 3.0 + (own == rank and step == 3)])
-    names(parameters_agree([trace]), f"rank {rank}'s parameters", f"rank {beside(rank)}'s from step 3 on, in 4 steps", "another gradient (layer.bias)")
+    names(
+        parameters_agree([trace]),
+        f"rank {rank}'s parameters",
+        f"rank {beside(rank)}'s from step 3 on, in 4 steps",
+        "another gradient (layer.bias)",
+    )
     rates = make_trace(ranks=RANKS, param_digest=digest, lr=lambda own, step: [0.1, 0.3 if own == rank and step >= 3 else 0.2])
     names(parameters_agree([rates]), "its learning rate is 0.3 where", "is 0.2 in parameter group 1, on equal gradients")
     one = make_trace(ranks=RANKS, param_digest=digest, lr=lambda own, step: [0.3 if own == rank and step >= 3 else 0.2])
@@ -75,13 +84,20 @@ def test_one_rank_from_a_step_on(rank: int) -> None:
     names(parameters_agree([fewer]), "its optimizer has 2 parameter groups where rank", "has 1")
     absent = parameters_agree([make_trace(ranks=RANKS, change=without(rank, 4))])
     names(absent, f"rank {rank} made no step 4, while rank {beside(rank)} did")
-    other = make_trace(ranks=RANKS, change=lambda record: {**record, "param_digest": "x"} if record["kind"] == "start" and record["rank"] == rank else record)
+    other = make_trace(
+        ranks=RANKS,
+        change=lambda record: {**record, "param_digest": "x"} if record["kind"] == "start" and record["rank"] == rank else record,
+    )
     names(parameters_agree([other]), f"rank {rank}'s parameters differ from rank {beside(rank)}'s before the first step")
 
 
 def test_a_rank_that_makes_fewer_steps_and_two_camps() -> None:
     last = make_trace(ranks=2, param_digest=lambda rank, step: f"{rank if step > 2 else 0}{step}", change=without(1, 6))
-    names(parameters_agree([last]), "rank 1's parameters differ from rank 0's from step 3 on, in 4 steps", "it made 5 optimizer steps where rank 0 made 6")
+    names(
+        parameters_agree([last]),
+        "rank 1's parameters differ from rank 0's from step 3 on, in 4 steps",
+        "it made 5 optimizer steps where rank 0 made 6",
+    )
     camps = make_trace(ranks=4, param_digest=lambda rank, step: f"{rank // 2}{step}")
     names(parameters_agree([camps]), "rank 2's parameters differ from rank 0's from step 1 on, in 6 steps")
     every = make_trace(ranks=2, param_digest=lambda rank, step: f"{rank}{step}", grad_norms=lambda rank, step: [4.0 + rank, None])
@@ -99,7 +115,10 @@ def test_equal_parameters_are_counted() -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_one_scale_or_skip_of_one_rank(place: tuple[int, int]) -> None:
     rank, step = place
-    for trace in (make_trace(ranks=RANKS, skipped=at(place, True, False)), make_trace(ranks=RANKS, loss_scale=2.0, skipped=at(place, True, False))):
+    for trace in (
+        make_trace(ranks=RANKS, skipped=at(place, True, False)),
+        make_trace(ranks=RANKS, loss_scale=2.0, skipped=at(place, True, False)),
+    ):
         finding = scalers_agree([make_trace(ranks=2), trace])
         names(finding, f"4 ranks: rank {rank} skips step {step} and rank {beside(rank)} takes it")
         assert (finding.value, finding.bound, finding.samples, finding.details) == (1, 0, 12, {"step": step})
@@ -174,15 +193,23 @@ def test_one_gradient_that_one_rank_lacks(place: tuple[int, int], lacking: int) 
 
 def test_parameters_that_count_as_trained() -> None:
     assert trained(make_trace()) == ["layer.weight", "layer.bias"]
-    empty = [{"name": name, "shape": [1], "dtype": "float32", "numel": n, "trained": t} for name, n, t in (("a", 1, True), ("b", 0, True), ("c", 1, False))]
+    empty = [
+        {"name": name, "shape": [1], "dtype": "float32", "numel": n, "trained": t}
+        for name, n, t in (("a", 1, True), ("b", 0, True), ("c", 1, False))
+    ]
     trace = make_trace(change=with_model(parameters=empty), grad_norms=[None, None, None])
     assert trained(trace) == ["a"]
     assert never(trace) == ["a"]
-    finding = every_parameter_is_trained([trace, make_trace(steps=3, ranks=2, change=with_model(parameters=empty), grad_norms=[None, None, None])])
+    finding = every_parameter_is_trained(
+        [trace, make_trace(steps=3, ranks=2, change=with_model(parameters=empty), grad_norms=[None, None, None])]
+    )
     names(finding, "a never gets a gradient in 3 steps")
     assert finding.samples == 3
     both = make_trace(ranks=2, grad_norms=[None, None])
-    names(every_parameter_is_trained([make_trace(), both]), "2 ranks: layer.weight, layer.bias never get a gradient, at another world size they do")
+    names(
+        every_parameter_is_trained([make_trace(), both]),
+        "2 ranks: layer.weight, layer.bias never get a gradient, at another world size they do",
+    )
     fine = every_parameter_is_trained([make_trace(), make_trace(ranks=2, steps=4)])
     assert (fine.accepted, fine.value, fine.bound, fine.samples) == (True, 0, 0, 4)
     assert "all 2 trained parameters" in fine.explanation
@@ -199,12 +226,19 @@ def test_one_rate_of_one_rank(place: tuple[int, int]) -> None:
     near = make_trace(ranks=RANKS, lr=at(place, [0.1 / step * (1 + 0.5e-9), 0.2 / step], usual))
     accepted(rates_follow_samples(make_trace(lr=usual, schedule=1), [near]))
     alone = rates_follow_samples(make_trace(lr=at((0, step), [0.7, 0.2 / step], usual)), [make_trace(ranks=2, lr=usual)])
-    names(alone, f"2 ranks: the learning rate is {0.1 / step:.6g} and {0.2 / step:.6g} in step {step}, one device's 0.7 and {0.2 / step:.6g}")
+    names(
+        alone, f"2 ranks: the learning rate is {0.1 / step:.6g} and {0.2 / step:.6g} in step {step}, one device's 0.7 and {0.2 / step:.6g}"
+    )
 
 
-@pytest.mark.parametrize(("factor", "words"), [(4.0, "scaled with the number"), (2.0, "scaled with the number"), (0.25, ""), (4.0 + 1e-7, ""), (0.5, "")])
+@pytest.mark.parametrize(
+    ("factor", "words"), [(4.0, "scaled with the number"), (2.0, "scaled with the number"), (0.25, ""), (4.0 + 1e-7, ""), (0.5, "")]
+)
 def test_rates_by_one_factor(factor: float, words: str) -> None:
-    alone, ranks = make_trace(lr=lambda rank, step: [0.1 / step, 0.0]), make_trace(ranks=4, lr=lambda rank, step: [factor * 0.1 / step, 0.0])
+    alone, ranks = (
+        make_trace(lr=lambda rank, step: [0.1 / step, 0.0]),
+        make_trace(ranks=4, lr=lambda rank, step: [factor * 0.1 / step, 0.0]),
+    )
     finding = rates_follow_samples(alone, [ranks])
     names(finding, f"{factor:.4g} times one device's in every step", words)
     assert ("scaled with" in finding.explanation) is bool(words)
@@ -224,10 +258,15 @@ def test_rates_by_another_pace(pace: int) -> None:
     names(finding, "in step 2, one device's 0.09")
     assert ("2 times as fast" in finding.explanation) is (pace == 2)
     seen = {"schedule": lambda rank, step: 3 + pace * step}
-    finding = rates_follow_samples(make_trace(steps=6, schedule=lambda rank, step: 3 + step, **at_pace(1)), [make_trace(ranks=2, **at_pace(pace), **seen)])
+    finding = rates_follow_samples(
+        make_trace(steps=6, schedule=lambda rank, step: 3 + step, **at_pace(1)), [make_trace(ranks=2, **at_pace(pace), **seen)]
+    )
     assert ("stepped once for each rank" in finding.explanation) is (pace == 2)
     micro = make_trace(micro_batches=pace, **at_pace(pace, schedule=lambda rank, step: pace * step))
-    names(rates_follow_samples(micro, [make_trace(ranks=2, micro_batches=pace, **at_pace(pace, **seen))]), f"one device: the schedule advances {pace} steps")
+    names(
+        rates_follow_samples(micro, [make_trace(ranks=2, micro_batches=pace, **at_pace(pace, **seen))]),
+        f"one device: the schedule advances {pace} steps",
+    )
 
 
 BOUND = rounding("float32")
@@ -258,9 +297,14 @@ def test_one_digest_sample_or_start_of_a_repeat(place: tuple[int, int]) -> None:
     other = run_repeats_itself(first, make_trace(ranks=RANKS, samples=at(place, ["s", "t"], lambda rank, step: _own(first, rank, step))))
     names(other, f"4 ranks: the repeat takes other samples from step {step} on")
     assert (other.value, other.bound, other.samples) == (1, 0, 6)
-    turned = run_repeats_itself(first, make_trace(ranks=RANKS, samples=at(place, _own(first, rank, step)[::-1], lambda rank, step: _own(first, rank, step))))
+    turned = run_repeats_itself(
+        first, make_trace(ranks=RANKS, samples=at(place, _own(first, rank, step)[::-1], lambda rank, step: _own(first, rank, step)))
+    )
     names(turned, f"from step {step} on")
-    begun = make_trace(ranks=RANKS, change=lambda record: {**record, "param_digest": "x"} if record["kind"] == "start" and record["rank"] == rank else record)
+    begun = make_trace(
+        ranks=RANKS,
+        change=lambda record: {**record, "param_digest": "x"} if record["kind"] == "start" and record["rank"] == rank else record,
+    )
     names(run_repeats_itself(first, begun), f"the repeat begins from other weights (rank {rank})")
     short = make_trace(ranks=RANKS, change=lambda record: None if record["kind"] == "step" and record["step"] > 4 else record)
     finding = run_repeats_itself(first, short)
@@ -299,7 +343,9 @@ def test_two_ranks_that_draw_alike(pair: tuple[int, int], step: int) -> None:
     names(ranks_draw_apart(make_trace(), [still]), f"in the forward of step {step}")
 
 
-def fetch(rank: int, worker: int | None, state: str, *, n: int = 1, iterator: int = 1, name: str = "dataset.rng", samples: Any = None, **more: Any) -> Record:
+def fetch(
+    rank: int, worker: int | None, state: str, *, n: int = 1, iterator: int = 1, name: str = "dataset.rng", samples: Any = None, **more: Any
+) -> Record:
     return {
         "kind": "fetch", "rank": rank, "iterator": iterator, "worker": worker, "n": n, "before": {"torch": "t", name: state},
         "after": {"torch": "t", name: state + "'"}, "samples": samples, "training": True, "iterable": False, **more,
@@ -321,7 +367,9 @@ def test_two_ranks_that_augment_alike(pair: tuple[int, int], worker: int | None)
     apart = ranks_draw_apart(make_trace(), [loading(*(fetch(rank, worker, f"a{rank}") for rank in range(RANKS)))])
     assert (apart.accepted, apart.value, apart.bound, apart.samples) == (True, 0, 0, 24)
     assert "in data loading (24 forwards)" in apart.explanation
-    accepted(ranks_draw_apart(make_trace(), [loading(*(fetch(rank, worker, "a", training=False) for rank in range(RANKS)), fetch(0, 1, "q"))]))
+    accepted(
+        ranks_draw_apart(make_trace(), [loading(*(fetch(rank, worker, "a", training=False) for rank in range(RANKS)), fetch(0, 1, "q"))])
+    )
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (0, 2), (1, 2)])
@@ -347,7 +395,12 @@ def test_a_worker_that_repeats_an_epoch(first: int, later: int) -> None:
     def state(worker: int, iterator: int) -> str:
         return f"{worker}-{first if worker == 1 and iterator == later else iterator}"
 
-    fetches = [fetch(rank, worker, f"{rank}{state(worker, one) if rank else (worker, one)}", iterator=one) for rank in (0, 2) for worker in (0, 1) for one in (1, 2, 3)]
+    fetches = [
+        fetch(rank, worker, f"{rank}{state(worker, one) if rank else (worker, one)}", iterator=one)
+        for rank in (0, 2)
+        for worker in (0, 1)
+        for one in (1, 2, 3)
+    ]
     finding = workers_are_distinct([loading(*fetches)])
     names(finding, f"rank 2: worker 1 draws in iterator {later} what it drew in iterator {first}, from dataset.rng")
     assert finding.samples == 6
@@ -355,7 +408,9 @@ def test_a_worker_that_repeats_an_epoch(first: int, later: int) -> None:
 
 def test_fetches_of_workers_in_order() -> None:
     found = by_iterator(loading(fetch(1, 0, "b", n=2), fetch(1, 0, "a", n=1), fetch(0, None, "x"), fetch(1, 1, "c", training=False)))
-    assert {place: {worker: [one["n"] for one in every] for worker, every in workers.items()} for place, workers in found.items()} == {(1, 1): {0: [1, 2]}}
+    assert {place: {worker: [one["n"] for one in every] for worker, every in workers.items()} for place, workers in found.items()} == {
+        (1, 1): {0: [1, 2]}
+    }
     assert repeated_draws({0: [fetch(0, 0, "a"), fetch(0, 0, "z")], 1: [fetch(0, 1, "b"), fetch(0, 1, "z")]}) == ""
     assert "from b" in repeated_draws({0: [fetch(0, 0, "a", name="b")], 1: [fetch(0, 1, "a", name="b")]})
     assert repeated_samples({0: [fetch(0, 0, "a")], 1: [fetch(0, 1, "b")]}) == ""
@@ -404,8 +459,12 @@ def test_what_makes_a_run_unusable() -> None:
     assert "world size 2 did not end well" in unusable([make_trace(), make_trace(ranks=2, ended=ended_well(2, rank1=3))])
     ended = {**ended_well(2), "ended_by": "deadline", "message": "too long"}
     assert unusable(make_trace(ranks=2, ended=ended)) == "the run at world size 2 was ended by its deadline: too long"
-    assert "rank 1 of 2 recorded no optimizer step" in unusable(make_trace(ranks=2, change=lambda record: None if (record["kind"], record["rank"]) == ("step", 1) else record))
-    assert "no optimizer step was seen at world size 1" in unusable(make_trace(change=lambda record: None if record["kind"] == "step" else record))
+    assert "rank 1 of 2 recorded no optimizer step" in unusable(
+        make_trace(ranks=2, change=lambda record: None if (record["kind"], record["rank"]) == ("step", 1) else record)
+    )
+    assert "no optimizer step was seen at world size 1" in unusable(
+        make_trace(change=lambda record: None if record["kind"] == "step" else record)
+    )
     error = {"kind": "probe_error", "rank": 0, "where": "step", "error": "boom"}
     assert "the probe itself failed in the run at world size 1" in unusable(make_trace(extra=[error]))
     assert rounding("float64") == pytest.approx(2.0**-26.5)

@@ -20,7 +20,7 @@ import pytest
 
 from suite.selftest.mutants.scope import ROOT, import_name, modules, tests_of
 from suite.selftest.mutants.sheet import REQUIRED_SHARE, Sheet, Survivor, counted, page, read_excuses
-from suite.selftest.mutants.trial import KILLED, Tried, Trial
+from suite.selftest.mutants.trial import KILLED, Trial, Tried
 
 STORE, PAGE = ROOT / "docs" / "mutation.json", ROOT / "docs" / "mutation.md"
 EXCUSES = Path(__file__).with_name("survivors.toml")
@@ -49,7 +49,9 @@ def _mutate(names: Sequence[str], function: str) -> int:
     began = time.monotonic()
 
     def done(name: str, tried: list[Tried], sha256: str) -> None:
-        lives = [Survivor(one.mutation.first, one.mutation.function, one.mutation.what, one.tests) for one in tried if one.outcome != KILLED]
+        lives = [
+            Survivor(one.mutation.first, one.mutation.function, one.mutation.what, one.tests) for one in tried if one.outcome != KILLED
+        ]
         for one in lives:
             print(f"  {name}:{one.line} {one.function} {one.what}  [{one.tests} tests]", flush=True)
         print(f"{name}: {len(tried) - len(lives)} of {len(tried)} killed ({time.monotonic() - began:.0f} s)", flush=True)
@@ -60,7 +62,18 @@ def _mutate(names: Sequence[str], function: str) -> int:
 
     loaded = {name: importlib.import_module(import_name(name)) for name in names}
     with tempfile.TemporaryDirectory(prefix="rankproof-mutants-") as folder:
-        options = ["-q", "-s", "--timeout=0", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={folder}/tests"]
+        options = [
+            "-q",
+            "-s",
+            "--timeout=0",
+            "--assert=plain",
+            "--tb=native",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            f"--basetemp={folder}/tests",
+        ]
         return int(pytest.main([*options, *map(str, tests_of(names))], plugins=[Trial(loaded, done, function)]))
 
 
@@ -93,7 +106,9 @@ def _file(name: str) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m suite.selftest.mutants", description="Break each judge in small ways and count what its tests notice.")
+    parser = argparse.ArgumentParser(
+        prog="python -m suite.selftest.mutants", description="Break each judge in small ways and count what its tests notice."
+    )
     parser.add_argument("modules", nargs="*", help="a room (equivalence) or a module (equivalence/cause); all where none is named")
     parser.add_argument("--function", default="", help="only mutants of this function; nothing is stored")
     parser.add_argument("--unfinished", action="store_true", help="leave out modules that have a result and did not change since")

@@ -139,7 +139,8 @@ def _called(node: ast.Call) -> Iterator[Change]:
 
 
 def _opposite(new: ast.AST) -> ast.AST:
-    assert isinstance(new, ast.Call) and isinstance(new.func, ast.Attribute)
+    assert isinstance(new, ast.Call)
+    assert isinstance(new.func, ast.Attribute)
     new.func.attr = SWAPPED[new.func.attr]
     return new
 
@@ -189,7 +190,9 @@ def _number(node: ast.AST) -> bool:
 
 def _listed(node: ast.AST) -> bool:
     """Whether a side of a sum is text or a list, whose difference means nothing."""
-    return isinstance(node, ast.JoinedStr | ast.List | ast.ListComp | ast.Tuple) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return isinstance(node, ast.JoinedStr | ast.List | ast.ListComp | ast.Tuple) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 Span = tuple[int, int]

@@ -97,7 +97,11 @@ def page(sheets: Mapping[str, Sheet], excuses: Sequence[Excuse], changed: Iterab
         lines += [f"Changed since they were mutated: {', '.join(stale)}.", ""]
     lines += ["| room | mutants | killed | equivalent | survived | killed of those that can be told |", "|---|---:|---:|---:|---:|---:|"]
     lines += [_row(room, counted(_of(sheets, room), excuses)) for room in dict.fromkeys(name.split("/")[0] for name in sheets)]
-    lines += ["", "| module | mutants | killed | equivalent | survived | killed of those that can be told |", "|---|---:|---:|---:|---:|---:|"]
+    lines += [
+        "",
+        "| module | mutants | killed | equivalent | survived | killed of those that can be told |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
     lines += [_row(f"`{name}`", counted({name: sheet}, excuses)) for name, sheet in sheets.items()]
     lines += ["", "## Survivors that decide what the original decides", "", *_listed(sheets, excuses, equivalent=True)]
     lines += ["", "## Survivors that a test could tell", "", *_listed(sheets, excuses, equivalent=False)]

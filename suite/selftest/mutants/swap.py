@@ -5,7 +5,6 @@ names. A constant is set in every module that imported it by its name.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -21,7 +20,9 @@ class NotSwapped(Exception):
 def swap(module: ModuleType, statement: ast.stmt) -> None:
     """Make `statement`, a statement of the module's top level, the one that counts. Raises NotSwapped; may raise what the statement raises."""
     names = dict(module.__dict__)
-    code = compile(ast.Module([statement], []), module.__file__ or "", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
+    code = compile(
+        ast.Module([statement], []), module.__file__ or "", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True
+    )
     exec(code, names)
     if isinstance(statement, ast.FunctionDef):
         _swap_function(getattr(module, statement.name), names[statement.name])

@@ -42,7 +42,7 @@ class Tried:
     tests: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Trial:
     """A pytest plugin that tries mutants in place of running the tests. modules: by name, what to mutate; done: told of each module's mutants."""
 
