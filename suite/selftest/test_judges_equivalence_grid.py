@@ -275,7 +275,7 @@ BOUND = rounding("float32")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("factor", [0.99, 1.0, 1.01, math.inf])
 def test_one_loss_of_a_repeat(place: tuple[int, int], factor: float) -> None:
-    rank, step = place
+    step = place[1]
     off = 2.0 * (1 + BOUND * factor)
     first, second = make_trace(ranks=RANKS, losses=[2.0]), make_trace(ranks=RANKS, losses=at(place, [off], [2.0]))
 
