@@ -25,7 +25,7 @@ import pytest
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, tests_of
+from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, tests
 
 FOLDER = Path(__file__).with_name("findings")
 LISTED = 8  # of the results of one test; the others are kept as one digest
@@ -123,8 +123,8 @@ class Renewing:
 
     def pytest_sessionfinish(self) -> None:
         FOLDER.mkdir(exist_ok=True)
-        for file, tests in self.kept.items():
-            lines = [f"{json.dumps(name)}: {json.dumps(results)}" for name, results in sorted(tests.items()) if results]
+        for file, found in self.kept.items():
+            lines = [f"{json.dumps(name)}: {json.dumps(results)}" for name, results in sorted(found.items()) if results]
             (FOLDER / f"{file.stem}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -138,7 +138,7 @@ def _digest(value: object) -> str:
 
 def main(chosen: Sequence[str]) -> int:
     """Run the tests of all judges (or the chosen files) and keep what the judges found; pytest's exit code."""
-    files = [ROOT / file for file in chosen] or tests_of(modules())
+    files = [ROOT / file for file in chosen] or tests()
     assert not any(STARTS_RANKS.search(file.name) for file in files), "what real ranks measure differs from run to run"
     return int(pytest.main(["-q", "-p", "no:cacheprovider", *map(str, files)], plugins=[Renewing()]))
 

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import importlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -36,19 +37,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.unfinished:
         chosen = [name for name in chosen if name not in _stored() or _changed(name, _stored()[name])]
     if not asked.page:
-        for room in dict.fromkeys(name.split("/")[0] for name in chosen):  # a room at a time: its tests are collected and traced once
-            if _mutate([name for name in chosen if name.split("/")[0] == room], asked.function):
+        _warm_up()
+        for name in chosen:
+            if _in_child(name, asked.function):
+                print(f"error: the tests of {name} could not be tried, see above", file=sys.stderr)
                 return 2
     if asked.function:
         return 0
     return _write()
 
 
-def _mutate(names: Sequence[str], function: str) -> int:
-    """Mutate modules of one room, renewing their results one by one; pytest's exit code."""
+def _in_child(name: str, function: str) -> int:
+    """Mutate one module in a process of its own, so that the next one's tests find nothing changed; its exit code."""
+    child = os.fork()
+    if not child:
+        code = 2
+        try:
+            code = _mutate(name, function)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _mutate(name: str, function: str) -> int:
+    """Try every mutant of a module and renew its result; pytest's exit code."""
     began = time.monotonic()
 
-    def done(name: str, tried: list[Tried], sha256: str) -> None:
+    def done(tried: list[Tried], sha256: str) -> None:
         lives = [
             Survivor(one.mutation.first, one.mutation.function, one.mutation.what, one.tests) for one in tried if one.outcome != KILLED
         ]
@@ -56,25 +72,18 @@ def _mutate(names: Sequence[str], function: str) -> int:
             print(f"  {name}:{one.line} {one.function} {one.what}  [{one.tests} tests]", flush=True)
         print(f"{name}: {len(tried) - len(lives)} of {len(tried)} killed ({time.monotonic() - began:.0f} s)", flush=True)
         if not function:
-            store = _stored()
-            store[name] = Sheet(sha256, len(tried), tuple(lives))
-            _keep(store)
+            _keep({**_stored(), name: Sheet(sha256, len(tried), tuple(lives))})
 
-    loaded = {name: importlib.import_module(import_name(name)) for name in names}
+    trial = Trial(importlib.import_module(import_name(name)), done, function)
     with tempfile.TemporaryDirectory(prefix="rankproof-mutants-") as folder:
-        options = [
-            "-q",
-            "-s",
-            "--timeout=0",
-            "--assert=plain",
-            "--tb=native",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            f"--basetemp={folder}/tests",
-        ]
-        return int(pytest.main([*options, *map(str, tests_of(names))], plugins=[Trial(loaded, done, function)]))
+        options = ["-qq", "-s", "--timeout=0", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        return int(pytest.main([*options, f"--basetemp={folder}/tests", *map(str, tests_of(name))], plugins=[trial]))
+
+
+def _warm_up() -> None:
+    """What every child needs, imported once; none of the judges."""
+    for name in ("pandas", "scipy.stats", "pyarrow"):
+        importlib.import_module(name)
 
 
 def _write() -> int:

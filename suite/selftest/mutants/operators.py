@@ -238,7 +238,7 @@ def _wording(parent: ast.AST, field: str, child: ast.AST, words: bool) -> bool:
         return True
     if _joins(parent) and isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id == "sorted":
         return True
-    return WORDS in ast.unparse(child) and isinstance(child, ast.IfExp | ast.Subscript | ast.Compare | ast.Assign | ast.BinOp)
+    return isinstance(child, ast.IfExp | ast.Subscript | ast.Compare | ast.Assign | ast.BinOp) and WORDS in ast.unparse(child)
 
 
 def _joins(node: ast.AST) -> bool:

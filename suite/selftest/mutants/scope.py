@@ -35,18 +35,15 @@ def import_name(module: str) -> str:
     return ("" if module.startswith("reports/") else "suite.") + module.replace("/", ".")
 
 
-def tests_of(names: Sequence[str]) -> list[Path]:
-    """The test files that import one of these modules, be it through another of ours."""
-    wanted = {import_name(name) for name in names}
-    return [file for file in _tests() if wanted & _reachable(_imports(file))]
+def tests_of(name: str) -> list[Path]:
+    """The test files that import a module themselves, as they know best what it has to do; where there is none, those that reach it."""
+    wanted = import_name(name)
+    direct = [file for file in tests() if wanted in _imports(file)]
+    return direct or [file for file in tests() if wanted in _reachable(_imports(file))]
 
 
-def direct_tests(import_name: str) -> list[Path]:
-    """The test files that import a module themselves: they know best what it has to do."""
-    return [file for file in _tests() if import_name in _imports(file)]
-
-
-def _tests() -> list[Path]:
+def tests() -> list[Path]:
+    """All test files of judges that start no rank."""
     files = sorted({file for pattern in TESTS for file in (ROOT / "suite" / "selftest").glob(pattern)})
     return [file for file in files if not STARTS_RANKS.search(file.name)]
 

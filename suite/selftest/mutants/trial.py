@@ -14,6 +14,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from typing import Any
 import pytest
 
 from suite.selftest.mutants.operators import Mutation, mutations
-from suite.selftest.mutants.scope import direct_tests
 from suite.selftest.mutants.swap import NotSwapped, swap
 
 TIME_LIMIT_S = 20
@@ -44,16 +44,24 @@ class Tried:
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """A pytest plugin that tries mutants in place of running the tests. modules: by name, what to mutate; done: told of each module's mutants."""
+    """A pytest plugin that tries the mutants of a module in place of running the tests.
 
-    modules: dict[str, ModuleType]
-    done: Callable[[str, list[Tried], str], None]
+    done: told what became of them, and the digest of the source. only: a function, where not all are asked for.
+    """
+
+    module: ModuleType
+    done: Callable[[list[Tried], str], None]
     only: str = ""
     failed: list[str] = field(default_factory=list)
+    in_child: bool = False
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failed.append(report.nodeid)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """The first failure decides: a child ends there, before anything is said about it."""
+        if call.excinfo is not None and not isinstance(call.excinfo.value, pytest.skip.Exception):
+            if self.in_child:
+                os._exit(1)
+            self.failed.append(item.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -62,65 +70,59 @@ class Trial:
             raise pytest.UsageError(f"tests fail without any mutant, mend them first: {', '.join(self.failed)}")
         gc.collect()
         gc.freeze()
-        for name, module in self.modules.items():
-            source = Path(module.__file__ or "").read_text()
-            found = [mutation for mutation in mutations(source) if not self.only or self.only in mutation.function]
-            tried = list(self._try_all(module, found, reached))
-            self.done(name, tried, hashlib.sha256(source.encode()).hexdigest())
+        source = Path(self.module.__file__ or "").read_text()
+        found = [mutation for mutation in mutations(source) if self.only in mutation.function]
+        self.done(list(self._try_all(found, reached)), hashlib.sha256(source.encode()).hexdigest())
         return True
 
-    def _reached(self, items: Sequence[pytest.Item]) -> list[tuple[float, pytest.Item, set[tuple[str, int]]]]:
-        """Each test with its seconds and the lines of the judges that it runs, quickest first."""
-        files = {module.__file__ for module in self.modules.values()}
+    def _reached(self, items: Sequence[pytest.Item]) -> list[tuple[float, pytest.Item, set[int]]]:
+        """Each test with its seconds and the lines of the module that it runs, quickest first."""
         found = []
         for item in items:
-            lines: set[tuple[str, int]] = set()
+            lines: set[int] = set()
             started = time.process_time()
-            _traced(lambda item=item: _run(item), files, lines)  # type: ignore[misc]
-            seconds = time.process_time() - started
-            if lines and seconds <= 2 * TEST_LIMIT_S:  # tracing takes about as long again
-                found.append((seconds / 2, item, lines))
+            _traced(lambda item=item: _run(item), self.module.__file__ or "", lines)  # type: ignore[misc]
+            seconds = (time.process_time() - started) / 2  # tracing takes about as long again
+            if lines and seconds <= TEST_LIMIT_S:
+                found.append((seconds, item, lines))
         return sorted(found, key=lambda one: one[0])
 
-    def _try_all(self, module: ModuleType, found: Sequence[Mutation], reached: Sequence[Any]) -> Iterator[Tried]:
-        file = module.__file__ or ""
-        direct = set(direct_tests(module.__name__))
-        own = [(seconds, item, {line for name, line in lines if name == file}) for seconds, item, lines in reached]
-        own.sort(key=lambda one: (one[1].path not in direct, one[0]))
-        inside = _entered(file)
+    def _try_all(self, found: Sequence[Mutation], reached: Sequence[tuple[float, pytest.Item, set[int]]]) -> Iterator[Tried]:
+        anywhere = set(range(1, len(Path(self.module.__file__ or "").read_text().splitlines()) + 1))
         for mutation in found:
-            wanted = set(range(mutation.first, mutation.last + 1)) if "()" in mutation.function else inside
-            items = _affordable([(seconds, item) for seconds, item, lines in own if lines & wanted])
-            outcome = self._try(module, mutation, items) if items else SURVIVED
-            yield Tried(mutation, outcome, len(items))
+            # Whoever runs any line of a module may notice a change of its constants.
+            wanted = set(range(mutation.first, mutation.last + 1)) if "()" in mutation.function else anywhere
+            items = _affordable([(seconds, item) for seconds, item, lines in reached if lines & wanted])
+            yield Tried(mutation, self._try(mutation, items) if items else SURVIVED, len(items))
 
-    def _try(self, module: ModuleType, mutation: Mutation, items: Sequence[pytest.Item]) -> str:
+    def _try(self, mutation: Mutation, items: Sequence[pytest.Item]) -> str:
         """In a child of its own; one that never ends, or eats the memory, is noticed by its end."""
+        folder = Path(tempfile.mkdtemp(dir=items[0].config._tmp_path_factory.getbasetemp()))  # type: ignore[attr-defined]
         child = os.fork()
         if not child:
             _limit()
+            gc.disable()
+            items[0].config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
             code = 3
             try:
-                code = self._in_child(module, mutation, items)
+                code = self._in_child(mutation, items)
             finally:
                 os._exit(code)
         _, status = os.waitpid(child, 0)
+        shutil.rmtree(folder, ignore_errors=True)
         return {0: SURVIVED, 3: UNTRIED}.get(os.waitstatus_to_exitcode(status), KILLED)
 
-    def _in_child(self, module: ModuleType, mutation: Mutation, items: Sequence[pytest.Item]) -> int:
-        folder = _own_folder(items[0].config)
+    def _in_child(self, mutation: Mutation, items: Sequence[pytest.Item]) -> int:
         try:
-            swap(module, mutation.statement)
+            swap(self.module, mutation.statement)
         except NotSwapped:
             return 3
         except Exception:  # noqa: BLE001 - whatever the changed statement raises at import, every test would notice
             return 1
+        self.in_child = True
         for item in items:
             _run(item)
-            if self.failed:
-                break
-        shutil.rmtree(folder, ignore_errors=True)
-        return 1 if self.failed else 0
+        return 0
 
 
 def _affordable(asked: Sequence[tuple[float, pytest.Item]]) -> list[pytest.Item]:
@@ -133,26 +135,21 @@ def _run(item: pytest.Item) -> None:
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 
 
-def _traced(run: Callable[[], None], files: set[str | None], lines: set[tuple[str, int]]) -> None:
-    """Run, and note every line of these files that is run."""
+def _traced(run: Callable[[], None], file: str, lines: set[int]) -> None:
+    """Run, and note every line of this file that is run."""
 
     def local(frame: FrameType, event: str, argument: object) -> Any:
-        lines.add((frame.f_code.co_filename, frame.f_lineno))
+        lines.add(frame.f_lineno)
         return local
 
     def entered(frame: FrameType, event: str, argument: object) -> Any:
-        return local(frame, event, argument) if frame.f_code.co_filename in files else None
+        return local(frame, event, argument) if frame.f_code.co_filename == file else None
 
     sys.settrace(entered)
     try:
         run()
     finally:
         sys.settrace(None)
-
-
-def _entered(file: str) -> set[int]:
-    """All lines of a file: whoever runs one of them may notice a change of its constants."""
-    return set(range(1, len(Path(file).read_text().splitlines()) + 1))
 
 
 def _limit() -> None:
@@ -163,12 +160,3 @@ def _limit() -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
-
-
-def _own_folder(config: pytest.Config) -> Path:
-    """Temporary folders of this child's own below the session's, so that they can go with it."""
-    factory = config._tmp_path_factory  # type: ignore[attr-defined]
-    folder = Path(factory.getbasetemp()) / f"mutant{os.getpid()}"
-    folder.mkdir()
-    factory._basetemp = folder
-    return folder
