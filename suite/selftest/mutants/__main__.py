@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not asked.page:
         _warm_up()
         for name in chosen:
-            if _in_child(name, asked.function):
+            if _in_child(name, asked.function, asked.every):
                 print(f"error: the tests of {name} could not be tried, see above", file=sys.stderr)
                 return 2
     if asked.function:
@@ -47,20 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _write()
 
 
-def _in_child(name: str, function: str) -> int:
+def _in_child(name: str, function: str, every: int) -> int:
     """Mutate one module in a process of its own, so that the next one's tests find nothing changed; its exit code."""
     child = os.fork()
     if not child:
         code = 2
         try:
-            code = _mutate(name, function)
+            code = _mutate(name, function, every)
         finally:
             sys.stdout.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _mutate(name: str, function: str) -> int:
+def _mutate(name: str, function: str, every: int) -> int:
     """Try every mutant of a module and renew its result; pytest's exit code."""
     began = time.monotonic()
 
@@ -72,9 +72,9 @@ def _mutate(name: str, function: str) -> int:
             print(f"  {name}:{one.line} {one.function} {one.what}  [{one.tests} tests]", flush=True)
         print(f"{name}: {len(tried) - len(lives)} of {len(tried)} killed ({time.monotonic() - began:.0f} s)", flush=True)
         if not function:
-            _keep({**_stored(), name: Sheet(sha256, len(tried), tuple(lives))})
+            _keep({**_stored(), name: Sheet(sha256, len(tried), tuple(lives), every)})
 
-    trial = Trial(importlib.import_module(import_name(name)), done, function)
+    trial = Trial(importlib.import_module(import_name(name)), done, function, every)
     with tempfile.TemporaryDirectory(prefix="rankproof-mutants-") as folder:
         options = ["-qq", "-s", "--timeout=0", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist"]
         return int(pytest.main([*options, f"--basetemp={folder}/tests", *map(str, tests_of(name))], plugins=[trial]))
@@ -92,7 +92,7 @@ def _write() -> int:
     _keep(sheets)
     excuses = read_excuses(EXCUSES)
     changed = [name for name, sheet in sheets.items() if _changed(name, sheet)]
-    PAGE.write_text(page(sheets, excuses, changed))
+    PAGE.write_text(page(sheets, excuses, changed, [name for name in modules() if name not in sheets]))
     total = counted(sheets, excuses)
     print(f"{total.killed} of {total.mutants} mutants killed, {total.equivalent} equivalent: {total.share:.1%}; {PAGE.relative_to(ROOT)}")
     return 0 if total.mutants and total.share >= REQUIRED_SHARE else 1
@@ -120,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("modules", nargs="*", help="a room (equivalence) or a module (equivalence/cause); all where none is named")
     parser.add_argument("--function", default="", help="only mutants of this function; nothing is stored")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="try only each N-th mutant, spread over the whole module")
     parser.add_argument("--unfinished", action="store_true", help="leave out modules that have a result and did not change since")
     parser.add_argument("--page", action="store_true", help="only write the page again from what is stored")
     return parser

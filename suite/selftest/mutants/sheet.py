@@ -23,19 +23,20 @@ class Survivor:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What became of a module's mutants. sha256: of the source that was mutated."""
+    """What became of a module's mutants. sha256: of the source that was mutated; every: each n-th mutant was tried."""
 
     sha256: str
     mutants: int
     survivors: tuple[Survivor, ...]
+    every: int = 1
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Sheet:
-        return cls(value["sha256"], value["mutants"], tuple(Survivor(*one) for one in value["survivors"]))
+        return cls(value["sha256"], value["mutants"], tuple(Survivor(*one) for one in value["survivors"]), value["every"])
 
     def to_json(self) -> dict[str, Any]:
         survivors = [[one.line, one.function, one.what, one.tests] for one in self.survivors]
-        return {"sha256": self.sha256, "mutants": self.mutants, "survivors": survivors}
+        return {"sha256": self.sha256, "mutants": self.mutants, "every": self.every, "survivors": survivors}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,15 @@ def counted(sheets: Mapping[str, Sheet], excuses: Sequence[Excuse]) -> Count:
     return Count(mutants, mutants - len(lives), equivalent, len(lives) - equivalent)
 
 
-def page(sheets: Mapping[str, Sheet], excuses: Sequence[Excuse], changed: Iterable[str]) -> str:
-    """The whole page in Markdown: a pure function of the results, of the reasons, and of which modules changed since they were mutated."""
+def page(sheets: Mapping[str, Sheet], excuses: Sequence[Excuse], changed: Iterable[str], missing: Iterable[str] = ()) -> str:
+    """The whole page in Markdown: a pure function of the results, of the reasons, and of which modules changed since they were mutated, or never were."""
     total = counted(sheets, excuses)
     lines = [_HEAD, _said(total), ""]
+    for every in sorted({sheet.every for sheet in sheets.values() if sheet.every > 1}):
+        names = [name for name, sheet in sheets.items() if sheet.every == every]
+        lines += [f"Of {len(names)} modules only each {every}. mutant was tried, spread over the whole module: {', '.join(names)}.", ""]
+    if never := sorted(missing):
+        lines += [f"Not mutated yet: {', '.join(never)}.", ""]
     if stale := sorted(changed):
         lines += [f"Changed since they were mutated: {', '.join(stale)}.", ""]
     lines += ["| room | mutants | killed | equivalent | survived | killed of those that can be told |", "|---|---:|---:|---:|---:|---:|"]

@@ -1,7 +1,7 @@
 """Tries mutants: pytest collects the tests once, learns which test runs which line, and then each mutant is a fork of that process.
 
 mutmut and cosmic-ray start Python anew for each mutant, 6 s with pandas; here a mutant costs some 30 ms and the tests that run its lines, quickest
-first, up to the first one that fails. Not asked are tests of more than a second, those that start ranks, and what goes beyond two seconds a mutant.
+first, up to the first one that fails. Not asked are tests of more than a second, those that start ranks, and what goes beyond a second a mutant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from suite.selftest.mutants.swap import NotSwapped, swap
 
 TIME_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 4 << 30
-TEST_LIMIT_S, TESTS_LIMIT_S = 1.0, 2.0
+TEST_LIMIT_S, TESTS_LIMIT_S = 1.0, 1.0
 KILLED, SURVIVED, UNTRIED = "killed", "survived", "untried"
 
 
@@ -46,12 +46,13 @@ class Tried:
 class Trial:
     """A pytest plugin that tries the mutants of a module in place of running the tests.
 
-    done: told what became of them, and the digest of the source. only: a function, where not all are asked for.
+    done: told what became of them, and the digest of the source. only: a function, where not all are asked for; every: try each n-th.
     """
 
     module: ModuleType
     done: Callable[[list[Tried], str], None]
     only: str = ""
+    every: int = 1
     failed: list[str] = field(default_factory=list)
     in_child: bool = False
 
@@ -72,7 +73,7 @@ class Trial:
         gc.freeze()
         source = Path(self.module.__file__ or "").read_text()
         found = [mutation for mutation in mutations(source) if self.only in mutation.function]
-        self.done(list(self._try_all(found, reached)), hashlib.sha256(source.encode()).hexdigest())
+        self.done(list(self._try_all(found[:: self.every], reached)), hashlib.sha256(source.encode()).hexdigest())
         return True
 
     def _reached(self, items: Sequence[pytest.Item]) -> list[tuple[float, pytest.Item, set[int]]]:
