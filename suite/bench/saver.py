@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,23 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "saver_speed.md"
 
 
+def waited_percent(window_s: float = 2.0) -> float | None:
+    """Of a look at the machine, the part of the time in which something waited for a CPU; None where the kernel does not tell (no PSI)."""
+    source = Path("/proc/pressure/cpu")
+    if not source.exists():
+        return None
+
+    def total_us() -> int:
+        return int(source.read_text().splitlines()[0].rpartition("total=")[2])
+
+    before = total_us()
+    time.sleep(window_s)
+    return round((total_us() - before) / window_s / 1e4, 1)
+
+
 def taken(megabytes: int, repeats: int, scratch: Path | None) -> dict[str, Any]:
     """One run: its seconds by what was done, and where and when it was."""
-    began, load = datetime.now(UTC), os.getloadavg()[0]
+    began, waited = datetime.now(UTC), waited_percent()
     with tempfile.TemporaryDirectory(prefix="rankproof-saver-", dir=scratch) as folder, open_launcher() as launcher:
         store = Path(folder) / "checkpoints"
         store.mkdir()
@@ -36,7 +51,7 @@ def taken(megabytes: int, repeats: int, scratch: Path | None) -> dict[str, Any]:
         file_system = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout.strip()
     size = found.pop("bytes")
     return {
-        "megabytes": megabytes, "bytes": size, "repeats": repeats, "taken_utc": began.isoformat(timespec="seconds"), "load_before": round(load, 1),
+        "megabytes": megabytes, "bytes": size, "repeats": repeats, "taken_utc": began.isoformat(timespec="seconds"), "waited_percent_before": waited,
         "cores": os.cpu_count(), "kernel": platform.release(), "file_system": file_system,
         "seconds": {name: [round(one, 4) for one in every] for name, every in sorted(found.items())},
     }  # fmt: skip
