@@ -24,6 +24,7 @@ from suite.bench.saver_page import page
 from suite.bench.started import printed
 
 ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 900.0
 PAGE = ROOT / "docs" / "saver_speed.md"
 
 
@@ -47,7 +48,7 @@ def taken(megabytes: int, repeats: int, scratch: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rankproof-saver-", dir=scratch) as folder, open_launcher() as launcher:
         store = Path(folder) / "checkpoints"
         store.mkdir()
-        found = printed(launcher, Path(folder) / "run", "save.py", store, megabytes, repeats, ranks=2)[0]
+        found = printed(launcher, Path(folder) / "run", "save.py", store, megabytes, repeats, ranks=2, deadline_s=DEADLINE_S)[0]
         file_system = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True, check=True).stdout.strip()
     size = found.pop("bytes")
     return {
