@@ -39,6 +39,12 @@ def test_at_least_forty_faults_are_about_what_is_computed() -> None:
     assert sum(entry.family not in NOT_NUMBERS for entry in ENTRIES) >= FEWEST_OF_NUMBERS
 
 
+def test_every_reported_kind_of_loss_in_a_save_or_a_resume_has_an_entry() -> None:
+    saves, resumes = (1, 2, 3, 5, 6, 8, 10, 11, 12, 15, 16), (1, 2, 4, 5, 8, 10, 11, 12, 13, 15, 16, 17, 19, 20, 21, 22, 25, 26, 28, 30)
+    wanted = {f"K{number:02}" for number in saves} | {f"R{number:02}" for number in resumes}
+    assert wanted - {entry.bug for entry in ENTRIES} == set()
+
+
 def test_names_are_unique_since_results_are_kept_by_name() -> None:
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
 
