@@ -1,4 +1,4 @@
-"""`python -m suite init | judge | watch | metrics | matrix | stacks | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
+"""`python -m suite init | judge | watch | metrics | matrix | stacks | overhead | signals | requirements`: begin with a job, judge traces again, look at a run, try the suite.
 
 init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
@@ -6,6 +6,8 @@ watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is n
 metrics RUN   the same run as OpenMetrics text
 matrix        the fault catalogue through the criteria -> docs/detection_matrix.md; exits 0 all found and no false alarm, 1 otherwise, 2 usage
 stacks        the jobs on other stacks (workloads/stacks/) audited -> docs/stacks.md; exits 0 every finding explained, 1 otherwise, 2 usage
+overhead      what the probe costs a step -> docs/probe_overhead.md; needs a quiet machine; exits 0 within its targets, 1 not, 2 usage
+signals       what the probe sees of training loops of every shape -> docs/signals.md; exits 0, 1 something is unexplained
 requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
@@ -77,6 +79,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     metrics.set_defaults(run=_metrics)
     _add_matrix(commands)
     _add_stacks(commands)
+    _add_overhead(commands)
+    seen = commands.add_parser("signals", help="run training loops of every shape, write down what the probe sees of each")
+    seen.add_argument("--page", type=Path, default=ROOT / "docs" / "signals.md", metavar="FILE", help="the page (default docs/signals.md)")
+    seen.set_defaults(run=_signals)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
     asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
@@ -124,6 +130,19 @@ def _add_stacks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     page = ROOT / "docs" / "stacks.md"
     stacks.add_argument("--out", type=Path, default=page, metavar="FILE", help="the page (default docs/stacks.md); .json beside it")
     stacks.set_defaults(run=_stacks)
+
+
+def _add_overhead(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    cost = commands.add_parser("overhead", help="measure what the probe costs a step, write the page; needs a quiet machine")
+    cost.add_argument(
+        "--million", type=int, nargs="+", default=[1, 20], choices=[1, 20], help="sizes, in millions of parameters (default 1 20)"
+    )
+    cost.add_argument("--pairs", type=int, default=4, metavar="N", help="turns of each level (default 4); 0 leaves them as they are")
+    cost.add_argument(
+        "--traincheck", type=Path, metavar="PYTHON", help="the python of an environment that has TrainCheck, to measure it too"
+    )
+    cost.add_argument("--page", type=Path, default=ROOT / "docs" / "probe_overhead.md", metavar="FILE", help="the page; .json beside it")
+    cost.set_defaults(run=_overhead)
 
 
 def _judge(folder: Path, only: str | None) -> int:
@@ -182,6 +201,21 @@ def _stacks(asked: argparse.Namespace) -> int:
 
     wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, audits=asked.audits, kept_only=asked.kept)
     return EXIT_NAMED if wrong else 0
+
+
+def _overhead(asked: argparse.Namespace) -> int:
+    from suite.overhead.command import run_overhead
+
+    missed = run_overhead(asked.million, pairs=asked.pairs, traincheck=asked.traincheck, out=asked.page)
+    return EXIT_NAMED if missed else 0
+
+
+def _signals(asked: argparse.Namespace) -> int:
+    from suite.signals import run_signals
+
+    unexplained = run_signals(asked.page)
+    print(*(f"nothing explains {one}" for one in unexplained), f"written: {asked.page}", sep="\n")
+    return EXIT_NAMED if unexplained else 0
 
 
 def _requirements(asked: argparse.Namespace) -> int:

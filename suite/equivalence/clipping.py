@@ -34,6 +34,14 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
             f"the gradient is clipped element by element ({len(clips)} times), which knows no norm; it is the same on every rank that has the same gradient"
         )
     bound, worst = _bound(alone), 0.0
+    for trace in together:
+        if any(trace.steps["clip"]) or not any(alone.steps["clip"]):
+            continue
+        said = f"{named(trace)}: no torch clipping function is called where one device clips"
+        if not _untouched(trace):
+            return undecided(f"{said}: what clips there instead is not seen")
+        text = f"{said}, and the optimizer gets, bit for bit, the gradient that backward left"
+        return Finding(False, 1.0, "of the norm", bound, "at_most", text, samples=len(clips))
     for trace in traces:
         for key, rows in trace.steps.groupby("step"):
             for check in (_scaled, _norms_apart, _another_norm, _turned):
@@ -57,16 +65,20 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
 
 
 def _no_clipping(alone: Trace, steps: int) -> Finding:
-    seen = alone.steps.loc[alone.steps["left_digest"].notna()]
-    untouched = seen["left_digest"].eq(seen["grad_digest"])
-    if len(seen) and untouched.all():
+    if looked := _untouched(alone):
         return absent(
-            f"no torch clipping function was called in {steps} steps, and in the {len(seen)} that were looked at the optimizer got, bit for bit, the gradient that "
+            f"no torch clipping function was called in {steps} steps, and in the {looked} that were looked at the optimizer got, bit for bit, the gradient that "
             "backward left: nothing is clipped"
         )
     return undecided(
         "no torch clipping function was called, but something altered the gradient between backward and the optimizer: clipping by hand cannot be told"
     )
+
+
+def _untouched(trace: Trace) -> int:
+    """In how many steps the optimizer was seen to get the gradient that backward left; 0 where it got another one in any."""
+    seen = trace.steps.loc[trace.steps["left_digest"].notna()]
+    return len(seen) if seen["left_digest"].eq(seen["grad_digest"]).all() else 0
 
 
 def _scaled(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float, str]:

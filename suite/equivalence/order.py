@@ -11,6 +11,7 @@ from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger, repeats_within_steps
 from suite.equivalence.recognition import unrecognisable
+from suite.equivalence.sharing import strayed
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -26,6 +27,8 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
     single = ledger(alone)
     found = epochs(single)
     for trace in together:
+        if said := strayed(trace):
+            return _rejected(1, len(single.steps), f"{named(trace)}: {said}")
         ranks = ledger(trace)
         different = [step for step in single.steps if not _same(single, ranks, found, step, padding)]
         if different and (reason := unrecognisable(single, ranks, "equivalence.data_order", found)):

@@ -85,7 +85,10 @@ def test_batch_scaling(audit: Audit) -> None:
     because=r"rank 1 clips by a norm of|direction of the gradient is not kept",
     threshold="what rounding does to a norm over all parameters, taken as a random walk of ten standard deviations",
     assumptions=("Clipping is torch's clip_grad_norm_, or what calls it.",),
-    limitations=("Clipping by hand is told from none by the gradient's bits, but not judged.",),
+    limitations=(
+        "Clipping by hand is told from none by the gradient's bits, but not judged.",
+        "The direction is looked at the first four times that gradients are clipped.",
+    ),
     overturned_by="A step in which the norm that a rank clips by is not that of the assembled gradient.",
 )
 def test_clipping(audit: Audit) -> None:
