@@ -52,6 +52,13 @@ def test_what_a_job_does_not_have_is_not_applicable() -> None:
     assert found["wait for data"][0] == found["fetches of data loaders"][0] == NOT_APPLICABLE
 
 
+def test_a_gradient_that_changes_behind_backward_may_be_clipped_by_hand() -> None:
+    found = states(signals([make_trace(ranks=1, left_digest="another")]))
+
+    assert found["clipping"][0] == NOT_SEEN
+    assert "clipping by hand cannot be told" in found["clipping"][1]
+
+
 def test_what_did_not_come_is_not_seen_with_the_probes_reason() -> None:
     said: Record = {"kind": "not_seen", "rank": 0, "signal": "samples", "reason": "the inputs of Net hold no tensor with rows"}
     other: Record = {"kind": "not_seen", "rank": 0, "signal": "device_times", "reason": "phase times are of the host"}
