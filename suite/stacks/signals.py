@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fixtures.trace import NotSeen, Trace
-from suite.signals import ABSENT, signals_of
+from suite.signals import ABSENT, cell_of
 
 CAPTURED, NOT_APPLICABLE, NOT_SEEN = "captured", "not applicable", "not seen"
 NO_RECORD = "no record of it came"
@@ -115,7 +115,7 @@ def _parameters(trace: Trace) -> tuple[str, str]:
 
 def _clipping(trace: Trace) -> tuple[str, str]:
     """As the probe's own table has it: gradients that change behind backward with no call of torch's are clipped by hand, perhaps, and not seen."""
-    cell = signals_of(trace)["clipping"]
+    cell = cell_of(trace, "clipping")
     return {CAPTURED: (CAPTURED, "its norm, limit and effect"), ABSENT: (NOT_APPLICABLE, cell.why)}.get(
         cell.state, (NOT_SEEN, cell.why or NO_RECORD)
     )
