@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
+from suite.equivalence.dealing import all_of, another_length, strangers
+from suite.equivalence.evaluation import evaluated
 from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, repeats_within_steps, total
 from suite.equivalence.recognition import unrecognisable
 from suite.equivalence.sharing import sharing, strayed
@@ -60,8 +62,17 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
             return undecided(reason)
         if wrong:
             count = sum(misuse.count for misuse in wrong)
-            return _finding(count, f"{named(trace)}: {explain(wrong, ranks)}", ranks, first_epoch=wrong[0].epoch)
+            said = _as_a_whole(alone, single, found, ranks, wrong) or explain(wrong, ranks)
+            return _finding(count, f"{named(trace)}: {said}", ranks, first_epoch=wrong[0].epoch)
     return _accepted(single, found, together)
+
+
+def _as_a_whole(alone: Trace, single: Ledger, found: Epochs, ranks: Ledger, wrong: Sequence[Misuse]) -> str:
+    """What explains all misuse together: another epoch, or another data set; "" where nothing does."""
+    if all(is_padding(misuse, ranks) for misuse in wrong):
+        return ""
+    surplus = total(misuse.surplus for misuse in wrong)
+    return strangers(single, found, ranks, surplus, all_of(evaluated(alone))) or another_length(found, ranks)
 
 
 def misuses(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse]:

@@ -11,6 +11,7 @@ from itertools import combinations
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
+from suite.equivalence.loop_draws import again_in_forward, again_in_loop, loop_draws, same_in_loop
 from suite.equivalence.shards import sharded
 from suite.equivalence.sharing import sharing
 from suite.equivalence.usable import absent, named, records, several, size, undecided, unusable
@@ -27,13 +28,16 @@ def ranks_draw_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
     if all(len(group) == size(trace) for trace in runs for group in sharing(trace) or ((),)):
         return absent("all ranks hold parts of the same layers and are given the same samples: there is one draw, not one per rank")
     for trace in runs:
-        if said := _other_beginning(alone, trace) or same_masks(trace) or same_augmentation(trace):
+        if said := _other_beginning(alone, trace) or same_masks(trace) or same_augmentation(trace) or same_in_loop(alone, trace):
             return Finding(False, 1, "pairs of ranks", 0, "at_most", f"{named(trace)}: {said}", samples=_forwards(runs))
-    if not any(forward_draws(trace) for trace in runs) and not any(_fetch_draws(trace) for trace in runs):
+    for trace in (alone, *runs):
+        if said := again_in_forward(forward_draws(trace)) or again_in_loop(trace):
+            return Finding(False, 1, "steps", 0, "at_most", f"{named(trace)}: {said}", samples=_forwards(runs))
+    places = {"forward": forward_draws, "data loading": _fetch_draws, "the training loop": loop_draws}
+    seen = [name for name, look in places.items() if any(map(look, runs))]
+    if not seen:
         return _nothing_drawn(runs)
-    where = " and ".join(
-        name for name, seen in (("forward", any(map(forward_draws, runs))), ("data loading", any(map(_fetch_draws, runs)))) if seen
-    )
+    where = " and ".join(seen)
     text = (
         f"no two ranks draw from one state of a generator in {where} ({_forwards(runs)} forwards), and all begin from one device's weights"
     )

@@ -61,12 +61,18 @@ class Row:
         return cls(stored["name"], stored["sha256"], tuple(Said(**said) for said in stored["broken"]), clean)
 
 
-def try_entry(entry: Entry, around: Surroundings, seeds: int) -> Row:
-    """The broken program once, then its clean twin with seeds 0 to `seeds` - 1."""
+def try_entry(entry: Entry, around: Surroundings, seeds: int, known: Row | None = None) -> Row:
+    """The broken program once, then its clean twin with seeds 0 to `seeds` - 1.
+
+    known: an earlier row, of which everything stays that is about the same file; only what it lacks is run.
+    """
     text = entry.file.read_text()
-    broken = try_program(entry, broken_source(text), around, seed=0)
-    clean = [try_program(entry, clean_source(text), around, seed=seed) for seed in range(seeds)]
-    return Row(entry.name, hashlib.sha256(text.encode()).hexdigest(), broken, tuple(clean))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    kept = known if known is not None and known.sha256 == digest else None
+    broken = kept.broken if kept and kept.broken else try_program(entry, broken_source(text), around, seed=0)
+    clean = tuple(filter(None, kept.clean)) if kept else ()  # a seed by which nothing was said was not tried
+    further = [try_program(entry, clean_source(text), around, seed=seed) for seed in range(len(clean), seeds)]
+    return Row(entry.name, digest, broken, (*clean, *further))
 
 
 def try_program(entry: Entry, source: str, around: Surroundings, *, seed: int) -> tuple[Said, ...]:
