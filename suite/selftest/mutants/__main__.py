@@ -74,10 +74,13 @@ def _mutate(name: str, function: str, every: int) -> int:
         if not function:
             _keep({**_stored(), name: Sheet(sha256, len(tried), tuple(lives), every)})
 
+    if not (files := tests_of(name)):
+        print(f"error: no quick test imports {name}; give it one, a mutant of it cannot be noticed", file=sys.stderr)
+        return 2
     trial = Trial(importlib.import_module(import_name(name)), done, function, every)
     with tempfile.TemporaryDirectory(prefix="rankproof-mutants-") as folder:
         options = ["-qq", "-s", "--timeout=0", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        return int(pytest.main([*options, f"--basetemp={folder}/tests", *map(str, tests_of(name))], plugins=[trial]))
+        return int(pytest.main([*options, f"--basetemp={folder}/tests", *map(str, files)], plugins=[trial]))
 
 
 def _warm_up() -> None:

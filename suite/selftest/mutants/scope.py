@@ -15,7 +15,15 @@ LAYOUT = {
     "reports/compare_text",
     "reports/compare_files",
 }  # text and files of a comparison that is concluded elsewhere: wording and layout alone
-TESTS = ("test_judges_*.py", "test_decide*.py", "test_statistics*.py", "test_verdicts*.py", "test_compare_*.py")
+TESTS = (
+    "test_judges_*.py",
+    "test_decide*.py",
+    "test_statistics*.py",
+    "test_verdicts*.py",
+    "test_compare_*.py",
+    "test_crash_window.py",
+    "test_watch.py",
+)
 STARTS_RANKS = re.compile(r"_runs\.py$")
 
 
