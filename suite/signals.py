@@ -163,7 +163,7 @@ def _absent(trace: Trace, signal: str) -> str:
 def _without_collectives(trace: Trace) -> str:
     """A loop that wraps its model into nothing that communicates, and of which no collective was seen, makes none."""
     models = [record for record in trace.records if record["kind"] == "model"]
-    wrapped = any(set(model["wrappers"]) - {"OptimizedModule"} or "groups" in model for model in models)
+    wrapped = any(set(model.get("wrappers", ())) - {"OptimizedModule"} or "groups" in model for model in models)
     return "" if wrapped else "the loop reduces nothing, and its model is not wrapped"
 
 
