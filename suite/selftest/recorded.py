@@ -25,7 +25,7 @@ import pytest
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, tests
+from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, quick_tests
 
 FOLDER = Path(__file__).with_name("findings")
 LISTED = 8  # of the results of one test; the others are kept as one digest
@@ -77,7 +77,7 @@ def facts(value: object) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float | np.floating):
-        return "0" if abs(value) < NOTHING else f"{value:.6g}" if math.isfinite(value) else str(float(value))
+        return _rounded(float(value))
     if isinstance(value, Trace):
         return "trace"
     if is_dataclass(value) and not isinstance(value, type):
@@ -132,13 +132,17 @@ def _names(text: str) -> list[str]:
     return NAMES.findall(text)
 
 
+def _rounded(value: float) -> str:
+    return "0" if abs(value) < NOTHING else f"{value:.6g}" if math.isfinite(value) else str(value)
+
+
 def _digest(value: object) -> str:
     return "#" + hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def main(chosen: Sequence[str]) -> int:
     """Run the tests of all judges (or the chosen files) and keep what the judges found; pytest's exit code."""
-    files = [ROOT / file for file in chosen] or tests()
+    files = [ROOT / file for file in chosen] or quick_tests()
     assert not any(STARTS_RANKS.search(file.name) for file in files), "what real ranks measure differs from run to run"
     return int(pytest.main(["-q", "-p", "no:cacheprovider", *map(str, files)], plugins=[Renewing()]))
 

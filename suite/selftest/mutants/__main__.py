@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.selftest.mutants.scope import ROOT, import_name, modules, tests_of
+from suite.selftest.mutants.scope import ROOT, import_name, modules, quick_tests_of
 from suite.selftest.mutants.sheet import REQUIRED_SHARE, Sheet, Survivor, counted, page, read_excuses
 from suite.selftest.mutants.trial import KILLED, Trial, Tried
 
@@ -74,7 +74,7 @@ def _mutate(name: str, function: str, every: int) -> int:
         if not function:
             _keep({**_stored(), name: Sheet(sha256, len(tried), tuple(lives), every)})
 
-    if not (files := tests_of(name)):
+    if not (files := quick_tests_of(name)):
         print(f"error: no quick test imports {name}; give it one, a mutant of it cannot be noticed", file=sys.stderr)
         return 2
     trial = Trial(importlib.import_module(import_name(name)), done, function, every)
