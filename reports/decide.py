@@ -63,7 +63,7 @@ def decide(evidence: Evidence, policy: Policy, now: datetime) -> Decision:
 
 def rule(evidence: Evidence, judged: Sequence[Ruling], policy: Policy, now: datetime) -> Decision:
     """The decision from verdicts already given; `decide` is the way in."""
-    blocking = tuple(sorted(_blocking(judged, policy), key=lambda item: (not item.critical, VERDICTS.index(item.verdict), item.id)))
+    blocking = tuple(sorted(_blocking(judged, policy), key=lambda item: (VERDICTS.index(item.verdict), not item.critical, item.id)))
     concerns = tuple(_concerns(evidence, judged, policy, now))
     if any(item.critical and item.verdict == "failed" for item in blocking):
         outcome: Literal["approve", "hold", "reject"] = "reject"
@@ -118,7 +118,8 @@ def _concerns(evidence: Evidence, judged: Sequence[Ruling], policy: Policy, now:
     if evidence.catalogue:
         yield from _critical_kinds_without_proof(judged, policy)
         if _exposure(evidence, judged, policy) == NO_EXPOSURE:
-            yield f"No passed criterion was run with {policy.ladder[0]} ranks or more, so there is no exposure to approve."
+            least = f"{policy.ladder[0]} rank{'s' if policy.ladder[0] != 1 else ''} or more"
+            yield f"No passed criterion was run with {least}, so there is no exposure to approve."
     yield from _unfounded(evidence, judged)
     yield from _dates(evidence, policy, now)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from suite.efficiency.baseline import known_well
 from suite.efficiency.repeats import REPEATS, room_of, steps_of, timed
 from suite.efficiency.time_to_quality import Interruptions, reaches_sooner
-from suite.recovery.kills import cadence
+from suite.equivalence.starts import in_other_orders
+from suite.recovery.kills import cadence, planned_cadence
 from suite.recovery.kills import steps_of as steps_with_saves
 from suite.recovery.lost_rank import killed_between_checkpoints
 from suite.recovery.recovery_time import restored_s
@@ -67,7 +70,8 @@ def test_time_to_quality(audit: Audit) -> None:
         world_size=audit.world_size, steps=steps_with_saves(audit), level="timing", timed=True, planted=False, resume_from=killed,
         deadline_s=audit.job.time_limit_s,
     )  # fmt: skip
-    lost = Interruptions(3600.0 * audit.targets("mean_interruption_h"), restored_s(restarted), cadence(audit))
+    lost = Interruptions(3600.0 * audit.targets("mean_interruption_h"), restored_s(restarted), planned_cadence(audit), cadence(audit))
     alone, *together = timed(audit, planted=(audit.world_size,))
     whole = [audit.run(world_size=count, planted=False) for count in (1, audit.world_size)]
-    audit.judge(reaches_sooner, alone, together[-1], *whole, lost, bound=audit.targets("scaling_efficiency"))
+    permuted = in_other_orders(partial(audit.run, level="gradient", planted=False))
+    audit.judge(reaches_sooner, alone, together[-1], *whole, permuted, lost, bound=audit.targets("scaling_efficiency"))

@@ -22,7 +22,7 @@ from reports.statistics import ratio_interval
 from suite.efficiency.busy import given_back
 from suite.efficiency.diagnosis import causes
 from suite.efficiency.timing import step_ms, too_short
-from suite.equivalence.usable import size, undecided, unusable
+from suite.equivalence.usable import rounding, size, undecided, unusable
 
 REACHED_AT = 0.75  # of one device's steps: the quality that it has then is the target, so that noise at the very end decides nothing
 WINDOW_SHARE = 0.25  # of the steps: what a loss is averaged over
@@ -30,15 +30,23 @@ WINDOW_SHARE = 0.25  # of the steps: what a loss is averaged over
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """What an interruption costs and how often one comes: seconds between them (assumed), seconds to restart (measured), steps between saves."""
+    """What an interruption costs and how often one comes: seconds between them (assumed), seconds to restart (measured), steps between
+    saves, as planned for the real run and as the audited one made them.
+    """
 
     mean_s: float
     restart_s: float
     every: int
+    audited_every: int
 
     def stretch(self, step_s: float) -> float:
         """By how much interruptions lengthen a training whose steps take `step_s`."""
         return 1.0 + (self.restart_s + self.every * step_s / 2.0) / self.mean_s
+
+    def saving(self, share: float) -> float:
+        """The share of the time that saving takes at the planned cadence, from its share at the audited one."""
+        steps_per_save = self.audited_every * share / max(1.0 - share, 1e-9)  # what a save costs, in steps
+        return steps_per_save / (steps_per_save + self.every)
 
 
 def smoothed(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -49,25 +57,34 @@ def smoothed(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def reaches_sooner(
-    alone: Sequence[Trace], together: Sequence[Trace], one: Trace, several: Trace, lost: Interruptions, bound: float
+    alone: Sequence[Trace],
+    together: Sequence[Trace],
+    one: Trace,
+    several: Trace,
+    permuted: Sequence[Trace],
+    lost: Interruptions,
+    bound: float,
 ) -> Finding:
     """Judge interleaved timed repeats of one device and of the largest world, and one whole run of each that carries losses and saves.
 
+    permuted: one device on the same samples in other orders; a loss that differs from the goal by no more than theirs do has reached it.
     bound: the least that each rank has to be worth, as a share of one device. The value is T(1 device) / (ranks x T(ranks)).
     """
-    if reason := unusable([*alone, *together, one, several], "step_ms") or next(filter(None, map(too_short, [*alone, *together])), ""):
+    if reason := unusable([*alone, *together, one, several, *permuted], "step_ms") or next(
+        filter(None, map(too_short, [*alone, *together])), ""
+    ):
         return undecided(reason)
     curve, other = smoothed(one), smoothed(several)
     if len(curve) < 2 or not len(other):
         return undecided("too few losses were seen to tell a quality")
     goal_at = max(1, round(REACHED_AT * len(curve)) - 1)
-    goal, behind = float(curve[goal_at]), len(one.steps["step"].unique()) - len(curve)
+    goal, behind = float(curve[goal_at]) + _noise(curve, permuted), len(one.steps["step"].unique()) - len(curve)
     if goal >= curve[0]:
         return undecided(
             f"the loss of one device does not fall ({curve[0]:.4g}, then {goal:.4g}), so there is no quality to reach: raise [job] steps"
         )
     ranks, there = size(several), np.flatnonzero(other <= goal)
-    needed = goal_at + 1 + behind
+    needed = int(np.flatnonzero(curve <= goal)[0]) + 1 + behind
     if not len(there):
         text = f"{ranks} ranks have not reached the loss of {goal:.4g}, which one device reaches after {needed} steps, after {len(several.steps['step'].unique())}: their best is {other.min():.4g}"
         return Finding(False, explanation=text, details={"goal": goal})
@@ -89,10 +106,17 @@ def reaches_sooner(
     return given_back(finding, alone if held else together, distance=distance)
 
 
+def _noise(curve: np.ndarray[tuple[int], np.dtype[np.float64]], permuted: Sequence[Trace]) -> float:
+    """How far one device's own loss moves when it takes the rows of its batches in another order; not less than float32 resolves."""
+    others = [smoothed(trace) for trace in permuted]
+    moved = [float(np.abs(other - curve).max()) for other in others if len(other) == len(curve)]
+    return max([*moved, rounding("float32") * float(np.abs(curve).max())])
+
+
 def _seconds(timed: Trace, steps: int, whole: Trace, lost: Interruptions) -> float:
     """Expected seconds to the quality, by the formula above, from one timed repeat."""
     step_s = step_ms(timed) / 1e3
-    saving = min(0.99, causes(whole)["checkpoint"])
+    saving = min(0.99, lost.saving(causes(whole)["checkpoint"]))
     return steps * step_s / (1.0 - saving) * lost.stretch(step_s)
 
 

@@ -6,16 +6,22 @@ A judge that has no run to look at must say so: nothing here ever turns a crash,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
+from fixtures.advice import advice, how_ended, readable
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF
 
 LOG_LINE_CHARACTERS = 200
+STARTS_RANKS = "the job starts its own ranks"
+OWN_RANKS = (
+    "name in [job] command what one rank runs, and let it take RANK, LOCAL_RANK and WORLD_SIZE from the environment, as under torchrun"
+)
 
 
 def size(trace: Trace) -> int:
@@ -73,7 +79,7 @@ def _broken(trace: Trace) -> str:
     if errors := trace.errors():
         return f"the probe itself failed in the run at world size {size(trace)}: {errors[0]}"
     if trace.steps.empty:
-        return f"no optimizer step was seen at world size {size(trace)}: {_reason(trace, 'steps')}"
+        return f"no optimizer step was seen at world size {size(trace)}: {_without_steps(trace)}"
     if missing := sorted(set(range(size(trace))) - set(trace.steps["rank"])):
         return f"rank {missing[0]} of {size(trace)} recorded no optimizer step: {_reason(trace, 'steps')}"
     if trace.steps["restart"].max() > 0:
@@ -81,17 +87,28 @@ def _broken(trace: Trace) -> str:
     return ""
 
 
+def _without_steps(trace: Trace) -> str:
+    """Why a run that ended well made no step, and what to do about it."""
+    reason = _reason(trace, "steps")
+    if STARTS_RANKS in reason:
+        return f"{reason}; {OWN_RANKS}"
+    if "backward" in reason and "backwards ran" not in reason:
+        return f"{reason}, and every rank exited with code 0: see whether [job] command trains at all"
+    return reason
+
+
 def _first_failure(trace: Trace) -> str:
-    """The rank that failed of itself, with its exit and the last thing it said."""
+    """The rank that failed of itself, how, the last thing it said, and what to change where that is known."""
     failed = [end for end in trace.ended.get("ranks", ()) if end.get("exit_code") != 0 or end.get("signal")]
-    first = min(failed, key=lambda end: (bool(end.get("killed_by_us")), end["rank"]))
-    how = f"was ended by signal {first['signal']}" if first.get("signal") else f"exited with code {first.get('exit_code')}"
-    return f"rank {first['rank']} {how}; {_last_line(trace.log(first['rank']))}"
-
-
-def _last_line(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return f"its log ends with: {lines[-1][:LOG_LINE_CHARACTERS]}" if lines else "it left no log"
+    named_first = re.match(r"rank (\d+) ", trace.ended.get("message", ""))
+    first = min(failed, key=lambda end: (str(end["rank"]) != (named_first and named_first[1]), bool(end.get("killed_by_us")), end["rank"]))
+    lines = [shown for line in trace.log(first["rank"]).splitlines() if (shown := readable(line, LOG_LINE_CHARACTERS))]
+    said = f"its last line: {lines[-1]}" if lines else "it printed nothing"
+    ended = f"rank {first['rank']} {how_ended(first.get('exit_code'), first.get('signal'))} ({said})"
+    told = advice(first.get("signal"), lines[-1] if lines else "") or (OWN_RANKS if STARTS_RANKS in _reason(trace, "steps") else "")
+    more = len(lines) > 1 or "".join(lines).endswith("…")
+    whole = f"see traces/{trace.folder.name}/rank{first['rank']}.log" if more and trace.spec.get("run_id") else ""
+    return ": ".join(filter(None, [ended, told or whole]))
 
 
 def _unseen(trace: Trace, signals: Iterable[str]) -> str:
@@ -123,4 +140,15 @@ def _reason(trace: Trace, signal: str) -> str:
     """What the probe said about a lost signal; names near to the one asked for count."""
     said: Mapping[str, str] = trace.not_seen()
     near = [said[name] for name in sorted(said) if name == signal or signal.startswith(name) or name.startswith(signal.rstrip("s"))]
-    return (near or [*said.values()] or ["no reason was recorded"])[0]
+    return (near or [*said.values()] or [_why_nothing_was_said(trace)])[0]
+
+
+def _why_nothing_was_said(trace: Trace) -> str:
+    """The probe says at a rank's end what it missed; so where it said nothing, it was not there, or the rank ended another way."""
+    begun = [record["rank"] for record in records(trace, "meta")]
+    left = {record["rank"] for record in records(trace, "exit")}
+    if not begun:
+        return "the probe was not loaded: have [job] command start python itself, without -S, -I or -E"
+    if gone := [rank for rank in begun if rank not in left]:
+        return f"rank {gone[0]} became another program or left by os._exit, past the probe: have it end as python ends"
+    return "no reason was recorded"

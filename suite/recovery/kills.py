@@ -18,6 +18,11 @@ def cadence(audit: Audit) -> int:
     return audit.job.checkpoint.every if audit.job.checkpoint else 1
 
 
+def planned_cadence(audit: Audit) -> int:
+    """Steps between the checkpoints of the real run."""
+    return audit.job.checkpoint.planned if audit.job.checkpoint else 1
+
+
 def steps_of(audit: Audit) -> int:
     """Steps of a run: enough for two checkpoints and what follows them."""
     return max(audit.job.steps, 2 * cadence(audit) + 2)

@@ -7,7 +7,7 @@ from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
 from suite.recovery.cases import Case, all_come_back, unproven_kill
-from suite.recovery.kills import cadence, control_run, killed_after, resumed_from, saved_steps, steps_of
+from suite.recovery.kills import cadence, control_run, killed_after, planned_cadence, resumed_from, saved_steps, steps_of
 from suite.recovery.returns import GOOD, Outcome
 from suite.recovery.saving import background_writers, changes_nothing, save_share, sleep_to_exceed
 
@@ -85,8 +85,7 @@ def test_async_save(audit: Audit) -> None:
 )
 def test_cadence(audit: Audit) -> None:
     """A checkpoint is cheap enough to be taken as often as planned."""
-    planned = audit.job.checkpoint.planned if audit.job.checkpoint else 1
-    bound = audit.targets("save_share")
+    planned, bound = planned_cadence(audit), audit.targets("save_share")
     traces = [_timed(audit, repeat) for repeat in range(REPEATS)]
     if audit.twin is not None:  # slow enough to break this job's bound, whatever its steps take
         slow = audit.twin.with_parameters(ms=sleep_to_exceed(traces, every=planned, bound=bound))

@@ -14,7 +14,7 @@ from suite.efficiency.time_to_quality import Interruptions, reaches_sooner
 from suite.selftest.synthetic import make_trace
 from suite.selftest.test_judges_efficiency import STEPS, repeats
 
-SELDOM = Interruptions(mean_s=6 * 3600.0, restart_s=2.0, every=4)
+SELDOM = Interruptions(mean_s=6 * 3600.0, restart_s=2.0, every=4, audited_every=4)
 
 
 def falling(ranks: int, slowness: float = 1.0, until: float = 0.0) -> Trace:
@@ -32,6 +32,7 @@ def sooner(**changed: Any) -> Finding:
         "together": repeats(2),
         "one": falling(1),
         "several": falling(2),
+        "permuted": [falling(1)],
         "lost": SELDOM,
         "bound": 0.7,
     }
@@ -95,14 +96,32 @@ def test_a_loss_that_is_never_reached_is_said() -> None:
     assert "have not reached the loss" in found.explanation
 
 
+@pytest.mark.parametrize(("moved", "accepted"), [(0.001, False), (0.02, True)])
+def test_what_the_order_of_the_samples_moves_decides_nothing(moved: float, accepted: bool) -> None:
+    """Two ranks end 0.008 above the goal: within the noise of one device's own orders, or beyond it."""
+    found = sooner(several=falling(2, until=0.05), permuted=[falling(1, until=moved)])
+
+    assert found.accepted is accepted, found.explanation
+
+
 def test_a_loss_that_does_not_fall_is_no_quality() -> None:
     assert sooner(one=make_trace(steps=STEPS, losses=lambda rank, step: [1.0])).accepted is None
 
 
 def test_interruptions_are_counted() -> None:
     """An hour lost every six hours, to both alike: the ratio stays, the times grow."""
-    often = Interruptions(mean_s=6 * 3600.0, restart_s=3600.0, every=4)
+    often = Interruptions(mean_s=6 * 3600.0, restart_s=3600.0, every=4, audited_every=4)
 
     assert often.stretch(0.1) == pytest.approx(1.0 + (3600.0 + 0.2) / 21_600.0)
     plain, stretched = (found.details["table"]["rows"][1][2] for found in (sooner(), sooner(lost=often)))
     assert float(stretched) / float(plain) == pytest.approx(often.stretch(0.05) / SELDOM.stretch(0.05), rel=0.01)
+
+
+def test_saves_count_at_the_cadence_of_the_real_run() -> None:
+    """A save of two steps' time every 4 steps is a third of the time; every 98 steps it is a fiftieth."""
+    audited = Interruptions(mean_s=1.0, restart_s=0.0, every=4, audited_every=4)
+    planned = Interruptions(mean_s=1.0, restart_s=0.0, every=98, audited_every=4)
+
+    assert audited.saving(1 / 3) == pytest.approx(1 / 3)
+    assert planned.saving(1 / 3) == pytest.approx(1 / 50)
+    assert planned.saving(0.0) == 0.0
