@@ -250,7 +250,7 @@ def test_the_baseline(seed: int) -> None:
     assert wide.details["repeats"] == pytest.approx(times)
 
 
-LOST = Interruptions(mean_s=100.0, restart_s=5.0, every=4)
+LOST = Interruptions(mean_s=100.0, restart_s=5.0, every=4, audited_every=4)
 
 
 @pytest.mark.parametrize("slowness", [1.0, 1.5, 2.0])

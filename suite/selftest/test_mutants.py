@@ -16,7 +16,7 @@ from suite.selftest.mutants.operators import Mutation, mutations
 from suite.selftest.mutants.scope import modules, quick_tests_of
 from suite.selftest.mutants.sheet import Excuse, Sheet, Survivor, counted, page, read_excuses
 from suite.selftest.mutants.swap import NotSwapped, swap
-from suite.selftest.recorded import Recording, facts, said
+from suite.selftest.recorded import Recording, as_before, facts, said
 from suite.selftest.synthetic import make_trace
 
 SOURCE = """
@@ -98,8 +98,8 @@ def test_a_change_counts_for_everybody_who_imported_it(monkeypatch: pytest.Monke
         swap(module, ast.parse("import os").body[0])
 
 
-def test_every_judge_has_a_quick_test() -> None:
-    assert [name for name in modules() if not quick_tests_of(name)] == []
+def test_which_tests_are_asked() -> None:
+    assert [file.name for file in quick_tests_of("release/fallback")] == ["test_judges_fallback.py"]
     assert {name.split("/")[0] for name in modules()} == {
         "equivalence",
         "efficiency",
@@ -166,7 +166,11 @@ def test_findings_are_kept_without_their_words() -> None:
     for value in range(10):
         judge(value)
     assert recording.listed()[:2] == ["<lambda> 0", "<lambda> 1"]
-    assert len(recording.listed()) == 9
+    assert recording.listed()[-1] == "10"
+    more = said(Finding(False, 2.0, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": [1.0, 2.0], "new": 1}))
+    assert as_before([said(one)], [more])
+    assert not as_before([more], [said(one)])
+    assert not as_before([said(one)], [said(others[2])])
     with pytest.raises(ZeroDivisionError):
         recording.wrap(lambda: 1 / 0)()
     assert recording.results[-1].startswith("<lambda> raises ZeroDivisionError")
