@@ -36,7 +36,9 @@ class Busy:
 
     def describe(self) -> str:
         stolen = f" and the hypervisor took {self.stolen:.2g}" if self.stolen > 0.005 else ""
-        waited = f", and the ranks' threads together waited {self.queued:.2g} s of every second for a core" if self.queued is not None else ""
+        waited = (
+            f", and the ranks' threads together waited {self.queued:.2g} s of every second for a core" if self.queued is not None else ""
+        )
         return f"others used {max(0.0, self.used):.2g} of {self.cores} {'core' if self.cores == 1 else 'cores'}{stolen} during the runs{waited}"
 
 

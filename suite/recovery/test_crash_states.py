@@ -15,6 +15,7 @@ from fixtures.crash.looks import LOOKS, read_looks
 from fixtures.crash.observed import Seen, seen, told_apart
 from fixtures.crash.operations import Operation
 from fixtures.crash.planted import OLDER_REMOVED_FIRST, older_removed_first
+from fixtures.crash.snapshots import HOW
 from fixtures.crash.states import Bounds, State, States, crash_states, whole_tree
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
@@ -101,7 +102,7 @@ def _restarted_from(found: Explored) -> tuple[State, int] | None:
 
 
 def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, bounds: Bounds = EVERYTHING) -> Explored:
-    states = _states(audit, recorded, window, bounds)
+    states = _states(audit, recorded, window, replace(bounds, power_loss=bounds.power_loss and window.log.how != HOW))
     chosen, stopped = _chosen(audit, states)
     expected, tried, seconds = states_of(control), list[Tried](), 0.0
     runs: dict[str, Seen] = {}

@@ -83,7 +83,10 @@ def test_others_took_no_more_than_the_ranks_stood_ready_without_a_core() -> None
     assert given_back(NEVER, runs, distance=0.09).accepted is False
     finding = given_back(NEVER, runs, distance=0.07)
     assert finding.accepted is None
-    assert "others used 0.8 of 2 cores during the runs, and the ranks' threads together waited 0.04 s of every second for a core" in finding.explanation
+    assert (
+        "others used 0.8 of 2 cores during the runs, and the ranks' threads together waited 0.04 s of every second for a core"
+        in finding.explanation
+    )
 
 
 def test_ranks_that_wait_for_each_other_are_no_busy_machine() -> None:
