@@ -8,6 +8,7 @@ import pytest
 
 from fixtures.crash.operations import Log, Operation
 from fixtures.crash.progress import Progress, cuts, progress, requirements
+from fixtures.crash.snapshots import HOW
 from fixtures.crash.states import Kind, State, States
 from fixtures.crash.tree import first_tree
 from suite.recovery.alignment import states_of
@@ -50,6 +51,27 @@ def test_right_outcomes_pass_and_the_numbers_are_told() -> None:
     assert "1 came back from the newest checkpoint, 2 from the one before" in finding.explanation
     assert finding.details["states_per_s"] == 1.5
     assert finding.details["crash_map"][0]["outcome"] == "resumed_previous"
+
+
+def test_a_recording_at_python_level_passes_nothing_and_rejects_what_it_finds() -> None:
+    def by_python(one: Explored) -> Explored:
+        return replace(one, window=replace(one.window, log=replace(one.window.log, how=HOW, causal=False)))
+
+    good = survives_every_crash_state(CONTROL, [by_python(explored("resumed_newest", "resumed_previous"))])
+    bad = survives_every_crash_state(CONTROL, [by_python(explored("resumed_newest", "torn"))])
+
+    assert good.accepted is None
+    assert "recorded at Python level" in good.explanation
+    assert "a loss of power, which needs the syncs, is not judged" in good.explanation
+    assert "1 came back from the newest checkpoint, 1 from the one before" in good.explanation
+    assert bad.accepted is False
+    assert "in words: torn" in bad.explanation
+
+
+def test_one_recording_at_python_level_among_others_passes_nothing() -> None:
+    one = explored("resumed_newest")
+    other = replace(one, window=replace(one.window, log=replace(one.window.log, how=HOW)))
+    assert survives_every_crash_state(CONTROL, [one, other]).accepted is None
 
 
 @pytest.mark.parametrize(
