@@ -1,10 +1,14 @@
-"""`python -m suite init | judge | watch | metrics | matrix | requirements`: begin with a job, judge traces again, look at a run, try the suite itself.
+"""`python -m suite init | judge | watch | metrics | matrix | history | stacks | overhead | signals | requirements`: begin with a job, judge, look, try the suite.
 
 init -- CMD   runs a training command once and writes a first job.toml from what was seen; exits 0 written, 2 not
 judge DIR     stored traces -> evidence -> decision, with no GPU and no rerun; exits 0 approve, 1 reject, 2 usage, 4 hold
 watch RUN     a run under way (or over): exits 0 every rank moves, 1 a rank is named, 2 usage
 metrics RUN   the same run as OpenMetrics text
 matrix        the fault catalogue through the criteria -> docs/detection_matrix.md; exits 0 all found and no false alarm, 1 otherwise, 2 usage
+history       unmodified releases that bug reports name, through the criteria -> docs/history.md; exits 0 all as expected, 1 otherwise, 2 usage
+overhead      what the probe costs a step -> docs/probe_overhead.md; needs a quiet machine; exits 0 within its targets, 1 not, 2 usage
+signals       what the probe sees of training loops of every shape -> docs/signals.md; exits 0, 1 something is unexplained
+stacks        the jobs on other stacks (workloads/stacks/) audited -> docs/stacks.md; exits 0 every finding explained, 1 otherwise, 2 usage
 requirements  every line that was asked for, the command that shows it, and what it printed; exits 0 all shown, 1 one is not, 2 usage
 """
 
@@ -75,6 +79,20 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
     metrics.set_defaults(run=_metrics)
     _add_matrix(commands)
+    past = commands.add_parser(
+        "history", help="run unmodified releases that public bug reports name through the criteria, write docs/history.md"
+    )
+    past.add_argument("--only", nargs="+", default=[], metavar="WORD", help="jobs or releases whose name holds the word")
+    past.add_argument("--page", type=Path, default=ROOT / "docs" / "history.md", metavar="FILE", help="the page (default docs/history.md)")
+    past.add_argument(
+        "--folder", type=Path, required=True, metavar="DIR", help="where releases are installed, each into a folder of its own"
+    )
+    past.set_defaults(run=_history)
+    _add_overhead(commands)
+    seen = commands.add_parser("signals", help="run training loops of every shape, write down what the probe sees of each")
+    seen.add_argument("--page", type=Path, default=ROOT / "docs" / "signals.md", metavar="FILE", help="the page (default docs/signals.md)")
+    seen.set_defaults(run=_signals)
+    _add_stacks(commands)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
     asked_for.add_argument("--naive", type=Path, required=True, metavar="DIR", help="an audit of the naive job")
@@ -99,6 +117,7 @@ def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     matrix.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds of each clean twin (default 1)")
     matrix.add_argument("--jobs", type=int, default=1, metavar="N", help="entries at a time (default 1)")
     matrix.add_argument("--quick", action="store_true", help="only the criterion that has to find the fault, not all that concern its kind")
+    matrix.add_argument("--more", action="store_true", help="keep what the stored rows hold and run only what they lack: seeds add up")
     matrix.add_argument("--timed", action="store_true", help="criteria that time the job, too; needs a quiet machine")
     matrix.add_argument("--scratch", type=Path, metavar="DIR", help="where runs are kept while they last (default: the temporary folder)")
     page = ROOT / "docs" / "detection_matrix.md"
@@ -106,6 +125,35 @@ def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--page", type=Path, default=page, metavar="FILE", help="the page (default docs/detection_matrix.md); .json beside it"
     )
     matrix.set_defaults(run=_matrix)
+
+
+def _add_overhead(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    cost = commands.add_parser("overhead", help="measure what the probe costs a step, write the page; needs a quiet machine")
+    cost.add_argument(
+        "--million", type=int, nargs="+", default=[1, 20], choices=[1, 20], help="sizes, in millions of parameters (default 1 20)"
+    )
+    cost.add_argument("--pairs", type=int, default=4, metavar="N", help="turns of each level (default 4); 0 leaves them as they are")
+    cost.add_argument(
+        "--traincheck", type=Path, metavar="PYTHON", help="the python of an environment that has TrainCheck, to measure it too"
+    )
+    cost.add_argument("--page", type=Path, default=ROOT / "docs" / "probe_overhead.md", metavar="FILE", help="the page; .json beside it")
+    cost.set_defaults(run=_overhead)
+
+
+def _add_stacks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    stacks = commands.add_parser("stacks", help="audit the jobs on other stacks (extra [stacks]), write the page of results")
+    stacks.add_argument("--only", nargs="+", default=[], metavar="NAME", help="stacks by folder or folder/file; patterns allowed")
+    stacks.add_argument("--world-size", type=int, default=2, metavar="N", help="the largest world (default 2)")
+    stacks.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="seeds; the first is audited, the others judged without twins (default 1)"
+    )
+    stacks.add_argument(
+        "--audits", type=Path, metavar="DIR", help="keep the audits there; one of the same job is judged again, not run again"
+    )
+    stacks.add_argument("--kept", action="store_true", help="run nothing: make the page of the audits that are kept")
+    page = ROOT / "docs" / "stacks.md"
+    stacks.add_argument("--out", type=Path, default=page, metavar="FILE", help="the page (default docs/stacks.md); .json beside it")
+    stacks.set_defaults(run=_stacks)
 
 
 def _judge(folder: Path, only: str | None) -> int:
@@ -154,8 +202,43 @@ def _matrix(asked: argparse.Namespace) -> int:
     from suite.matrix.command import run_matrix
 
     wrong = run_matrix(
-        asked.only, seeds=asked.seeds, jobs=asked.jobs, timed=asked.timed, quick=asked.quick, out=asked.page, scratch=asked.scratch
+        asked.only,
+        seeds=asked.seeds,
+        jobs=asked.jobs,
+        timed=asked.timed,
+        quick=asked.quick,
+        out=asked.page,
+        scratch=asked.scratch,
+        more=asked.more,
     )
+    return EXIT_NAMED if wrong else 0
+
+
+def _history(asked: argparse.Namespace) -> int:
+    from suite.history.command import run_history
+
+    return EXIT_NAMED if run_history(asked.only, asked.page, asked.folder) else 0
+
+
+def _overhead(asked: argparse.Namespace) -> int:
+    from suite.overhead.command import run_overhead
+
+    missed = run_overhead(asked.million, pairs=asked.pairs, traincheck=asked.traincheck, out=asked.page)
+    return EXIT_NAMED if missed else 0
+
+
+def _signals(asked: argparse.Namespace) -> int:
+    from suite.signals import run_signals
+
+    unexplained = run_signals(asked.page)
+    print(*(f"nothing explains {one}" for one in unexplained), f"written: {asked.page}", sep="\n")
+    return EXIT_NAMED if unexplained else 0
+
+
+def _stacks(asked: argparse.Namespace) -> int:
+    from suite.stacks.command import run_stacks
+
+    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, audits=asked.audits, kept_only=asked.kept)
     return EXIT_NAMED if wrong else 0
 
 

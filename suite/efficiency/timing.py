@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fixtures.trace import Trace
+from suite.equivalence.sharing import once
 
 PHASES = ("data_wait_ms", "forward_ms", "backward_ms", "optimizer_ms", "other_ms")
 """What one step's time consists of; exposed_ms is the part of these that is spent waiting for communication."""
@@ -79,5 +80,5 @@ def mean_phases(traces: Sequence[Trace]) -> pd.DataFrame:
 
 def rows_per_step(trace: Trace) -> float:
     """Samples per optimizer step over all ranks, median over steps; NaN where the probe saw none."""
-    counted = trace.samples.groupby("step").size()
+    counted = once(trace).groupby("step").size()
     return float(counted.median()) if len(counted) else float(np.nan)

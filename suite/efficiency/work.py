@@ -13,6 +13,7 @@ import pandas as pd
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, epochs, ledger
+from suite.equivalence.sharing import once, strayed
 from suite.equivalence.usable import named, size, undecided, unusable
 
 
@@ -26,6 +27,8 @@ def same_work(alone: Trace, together: Sequence[Trace], padding: str = "") -> Fin
     compared = 0
     for trace in together:
         text, ratio = _difference(alone, trace, found, padding)
+        if not text and (said := strayed(trace)):
+            text = f"{named(trace)}: {said}"
         compared += trace.steps["step"].nunique()
         if text:
             return Finding(
@@ -53,7 +56,7 @@ def table(alone: Trace, together: Sequence[Trace]) -> dict[str, object]:
         [
             size(trace),
             int(trace.steps["step"].nunique()),
-            len(trace.samples),
+            len(once(trace)),
             median(_rows(trace).values()),
             int(_micro_batches(trace).max()),
         ]
@@ -90,8 +93,8 @@ def _may_pad(one: Mapping[int, int], several: Mapping[int, int], found: Epochs, 
 
 def _rows(trace: Trace) -> dict[int, int]:
     """Samples of the global batch by step."""
-    summed = trace.steps.groupby("step")["n_samples"].sum()
-    return dict(zip(summed.index.tolist(), summed.tolist(), strict=True))
+    counted = once(trace).groupby("step").size()
+    return {int(step): int(counted.get(step, 0)) for step in sorted(set(trace.steps["step"]))}
 
 
 def _micro_batches(trace: Trace) -> pd.Series:

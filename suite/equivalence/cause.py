@@ -38,8 +38,10 @@ def why_gradients_differ(
     factor, residual = fit(reference, own)
     if residual <= tolerance and not math.isclose(factor, 1.0, rel_tol=tolerance):
         return _why_scaled(factor, len(ranks), micro_batches, alone_micro_batches or micro_batches)
-    weights, residual = share_weights(reference, shares or {})
-    if weights and residual <= max(tolerance, 1e-9):
+    touched = {name for share in (shares or {}).values() for name, value in share.items() if value.any()}
+    weights, residual = share_weights(_of(reference, touched), {rank: _of(share, touched) for rank, share in (shares or {}).items()})
+    others_agree = all(name in touched or _close(reference[name], own[name], tolerance) for name in reference)
+    if weights and residual <= max(tolerance, 1e-9) and others_agree:
         return _why_weighted(weights, max(tolerance, 1e-9))
     off = [name for name in reference if not _close(reference[name], own[name], tolerance)]
     if len(off) < len(reference):
@@ -125,6 +127,11 @@ def _why_weighted(weights: Mapping[int, float], tolerance: float) -> str:
 
 def _close(one: NDArray[np.float64], two: NDArray[np.float64], tolerance: float) -> bool:
     return bool(np.linalg.norm(one - two) <= tolerance * max(np.linalg.norm(one), np.finfo(np.float64).tiny))
+
+
+def _of(gradient: Gradient, names: set[str]) -> dict[str, NDArray[np.float64]]:
+    """Some tensors of a gradient: those that several ranks hold whole (tensor parallel) are no rank's share."""
+    return {name: gradient[name] for name in names}
 
 
 def _flat(gradient: Gradient) -> NDArray[np.float64]:

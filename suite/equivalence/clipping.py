@@ -7,7 +7,7 @@ the job used is held against the gradient that it had, and what the optimizer go
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,6 +15,7 @@ import pandas as pd
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
+from suite.equivalence.hand_clipping import clipped_by_hand
 from suite.equivalence.usable import absent, named, size, undecided, unusable
 
 DEVIATIONS = 10.0  # of the random walk of roundings: never reached by chance
@@ -28,12 +29,20 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
     steps = sum(len(trace.steps) for trace in traces)
     clips = [clip for trace in traces for clip in trace.steps["clip"] if clip]
     if not clips:
-        return _no_clipping(alone, steps)
+        return clipped_by_hand(alone, together, _bound(alone)) or _no_clipping(alone, steps)
     if all(clip["by"] == "value" for clip in clips):
         return absent(
             f"the gradient is clipped element by element ({len(clips)} times), which knows no norm; it is the same on every rank that has the same gradient"
         )
     bound, worst = _bound(alone), 0.0
+    for trace in together:
+        if any(trace.steps["clip"]) or not any(alone.steps["clip"]):
+            continue
+        said = f"{named(trace)}: no torch clipping function is called where one device clips"
+        if not _untouched(trace):
+            return undecided(f"{said}: what clips there instead is not seen")
+        text = f"{said}, and the optimizer gets, bit for bit, the gradient that backward left"
+        return Finding(False, 1.0, "of the norm", bound, "at_most", text, samples=len(clips))
     for trace in traces:
         for key, rows in trace.steps.groupby("step"):
             for check in (_scaled, _norms_apart, _another_norm, _turned):
@@ -57,16 +66,20 @@ def clipping_is_global(alone: Trace, together: Sequence[Trace]) -> Finding:
 
 
 def _no_clipping(alone: Trace, steps: int) -> Finding:
-    seen = alone.steps.loc[alone.steps["left_digest"].notna()]
-    untouched = seen["left_digest"].eq(seen["grad_digest"])
-    if len(seen) and untouched.all():
+    if looked := _untouched(alone):
         return absent(
-            f"no torch clipping function was called in {steps} steps, and in the {len(seen)} that were looked at the optimizer got, bit for bit, the gradient that "
+            f"no torch clipping function was called in {steps} steps, and in the {looked} that were looked at the optimizer got, bit for bit, the gradient that "
             "backward left: nothing is clipped"
         )
     return undecided(
         "no torch clipping function was called, but something altered the gradient between backward and the optimizer: clipping by hand cannot be told"
     )
+
+
+def _untouched(trace: Trace) -> int:
+    """In how many steps the optimizer was seen to get the gradient that backward left; 0 where it got another one in any."""
+    seen = trace.steps.loc[trace.steps["left_digest"].notna()]
+    return len(seen) if seen["left_digest"].eq(seen["grad_digest"]).all() else 0
 
 
 def _scaled(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float, str]:
@@ -119,28 +132,49 @@ def _turned(trace: Trace, rows: pd.DataFrame, bound: float) -> tuple[float, str]
     names = [entry["name"] for entry in trace.model()["parameters"]]
     worst = 0.0
     for rank, clip in zip(rows["rank"].tolist(), rows["clip"].tolist(), strict=True):
-        factors = _factors(trace, rank, rows, clip)
-        if not factors:
-            continue
-        usual = sorted(factors.values())[len(factors) // 2]
-        place, value = max(factors.items(), key=lambda item: abs(item[1] - usual))
-        off = abs(value - usual) / max(usual, 1e-30)
-        if off > bound:
-            return (
-                off,
-                f"rank {rank} multiplies {names[place]} by {value:.4g} and most tensors by {usual:.4g}: the direction of the gradient is not kept",
-            )
-        worst = max(worst, off)
+        for group in _groups(clip):
+            factors = _factors(trace, rank, rows, clip, group)
+            if not factors:
+                continue
+            usual = sorted(factors.values())[len(factors) // 2]
+            place, value = max(factors.items(), key=lambda item: abs(item[1] - usual))
+            off = abs(value - usual) / max(usual, 1e-30)
+            if off > bound:
+                said = f"rank {rank} multiplies {names[place]} by {value:.4g} and most tensors by {usual:.4g}"
+                return off, f"{said}: the direction of the gradient is not kept{_in_parts(clip)}"
+            worst = max(worst, off)
     return worst, ""
 
 
-def _factors(trace: Trace, rank: int, rows: pd.DataFrame, clip: Mapping[str, Any] | None) -> dict[int, float]:
-    """By the parameter's place, what clipping multiplied it by."""
+def _groups(clip: Mapping[str, Any] | None) -> list[set[int] | None]:
+    """The places of the tensors whose direction is one claim: those of each optimizer where each was clipped by itself, else all that were clipped.
+    None stands for every tensor.
+    """
+    if not clip:
+        return []
+    calls = [clip, *clip.get("further", ())]
+    chosen = [None if call.get("tensors") is None else set(call["tensors"]) for call in calls]
+    if all(call.get("of_optimizer") for call in calls):
+        return chosen
+    known = [places for places in chosen if places is not None]
+    return [set().union(*known) if len(known) == len(chosen) else None]
+
+
+def _in_parts(clip: Mapping[str, Any]) -> str:
+    calls = [clip, *clip.get("further", ())]
+    apart = len({tuple(call.get("tensors") or ()) for call in calls})
+    return f" ({apart} parts of it are clipped each by a norm of its own)" if apart > 1 else ""
+
+
+def _factors(
+    trace: Trace, rank: int, rows: pd.DataFrame, clip: Mapping[str, Any] | None, group: Collection[int] | None
+) -> dict[int, float]:
+    """By the parameter's place, what clipping multiplied it by. group: the places to look at, None for all."""
     if not clip or clip["by"] != "norm" or not clip.get("applied"):
         return {}
     step = int(rows["step"].iloc[0])
     before = trace.gradient_norms.loc[(trace.gradient_norms["step"] == step) & (trace.gradient_norms["rank"] == rank), "held"].tolist()
-    chosen = clip.get("tensors") or range(len(before))
+    chosen = range(len(before)) if group is None else sorted(group)
     largest = max((norm for norm in before if norm == norm), default=0.0)
     return {
         place: clip["applied"][place] / before[place]

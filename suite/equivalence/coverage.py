@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
+from suite.equivalence.dealing import all_of, another_length, strangers
+from suite.equivalence.evaluation import evaluated
 from suite.equivalence.ledger import Epochs, Ledger, Samples, epochs, ledger, repeats_within_steps, total
 from suite.equivalence.recognition import unrecognisable
+from suite.equivalence.sharing import sharing, strayed
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -51,14 +54,25 @@ def each_sample_once(alone: Trace, together: Sequence[Trace], padding: str = "")
             single,
         )
     for trace in together:
+        if said := strayed(trace):
+            return _finding(1, f"{named(trace)}: {said}", single)
         ranks = ledger(trace, repeats)
         wrong = [misuse for misuse in misuses(single, found, ranks) if misuse.count and not (padding and is_padding(misuse, ranks))]
         if wrong and (reason := unrecognisable(single, ranks, "equivalence.data_coverage", found)):
             return undecided(reason)
         if wrong:
             count = sum(misuse.count for misuse in wrong)
-            return _finding(count, f"{named(trace)}: {explain(wrong, ranks)}", ranks, first_epoch=wrong[0].epoch)
+            said = _as_a_whole(alone, single, found, ranks, wrong) or explain(wrong, ranks)
+            return _finding(count, f"{named(trace)}: {said}", ranks, first_epoch=wrong[0].epoch)
     return _accepted(single, found, together)
+
+
+def _as_a_whole(alone: Trace, single: Ledger, found: Epochs, ranks: Ledger, wrong: Sequence[Misuse]) -> str:
+    """What explains all misuse together: another epoch, or another data set; "" where nothing does."""
+    if all(is_padding(misuse, ranks) for misuse in wrong):
+        return ""
+    surplus = total(misuse.surplus for misuse in wrong)
+    return strangers(single, found, ranks, surplus, all_of(evaluated(alone))) or another_length(found, ranks)
 
 
 def misuses(single: Ledger, found: Epochs, ranks: Ledger) -> list[Misuse]:
@@ -132,7 +146,10 @@ def _explain_shared(ranks: Ledger, steps: Sequence[int], shared: Shared, omitted
     same_step = sum(sum((ranks.of_rank(rank, [step]) & ranks.of_rank(other, [step])).values()) for step in ranks.steps)
     if 2 * same_step >= rows:
         what = f"rank {rank} sees rank {other}'s samples: {same_step} of its {rows} rows are repeated across ranks in the same step"
-        return f"{what} (no distributed sampler, or the stream is not split by rank)"
+        return (
+            f"{what} (no distributed sampler, or the stream is not split by rank; ranks that compute one batch together without the mesh of their parameters showing it "
+            'declare that under [capabilities] as "equivalence.data_coverage" = "the reason")'
+        )
     own = sum(ranks.of_rank(rank, steps).values())
     left = f" while {_counted(omitted)} {_is(omitted)} never consumed" if omitted else ""
     return f"rank {rank} draws {shared.rows} of its {own} rows from rank {other}'s share{left}: the ranks shuffle with different seeds (or split with them, or list files in different orders), or start at the same place"
@@ -239,6 +256,8 @@ def _accepted(single: Ledger, found: Epochs, together: Sequence[Trace]) -> Findi
         return undecided(f"the {len(single.steps)} steps cross no epoch border ({found.samples} samples): raise [job] steps")
     sizes = " and ".join(named(trace) for trace in together)
     tail = "" if found.tail == "kept" else "; the incomplete last batch of each epoch is dropped at every world size"
+    groups = [group for trace in together for group in sharing(trace)]
+    tail += "; ranks that hold parts of the same layers take the same samples, which count once" if groups else ""
     text = f"{sizes} consume the {found.samples} samples of an epoch exactly once, as one device does, over {rows} rows and {found.whole} whole epoch(s){tail}"
     return Finding(
         True,

@@ -6,12 +6,14 @@ loss this looks like nothing at all; so the states of the generators are compare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
+from suite.equivalence.loop_draws import again_in_forward, again_in_loop, loop_draws, same_in_loop
 from suite.equivalence.shards import sharded
+from suite.equivalence.sharing import sharing
 from suite.equivalence.usable import absent, named, records, several, size, undecided, unusable
 from suite.equivalence.workers import drawn
 
@@ -23,14 +25,19 @@ def ranks_draw_apart(alone: Trace, together: Sequence[Trace]) -> Finding:
         return undecided("there is only one rank, nothing to draw apart from: start with --world-size 2")
     if reason := unusable([alone, *runs]):
         return undecided(reason)
+    if all(len(group) == size(trace) for trace in runs for group in sharing(trace) or ((),)):
+        return absent("all ranks hold parts of the same layers and are given the same samples: there is one draw, not one per rank")
     for trace in runs:
-        if said := _other_beginning(alone, trace) or same_masks(trace) or same_augmentation(trace):
+        if said := _other_beginning(alone, trace) or same_masks(trace) or same_augmentation(trace) or same_in_loop(alone, trace):
             return Finding(False, 1, "pairs of ranks", 0, "at_most", f"{named(trace)}: {said}", samples=_forwards(runs))
-    if not any(forward_draws(trace) for trace in runs) and not any(_fetch_draws(trace) for trace in runs):
+    for trace in (alone, *runs):
+        if said := again_in_forward(forward_draws(trace)) or again_in_loop(trace):
+            return Finding(False, 1, "steps", 0, "at_most", f"{named(trace)}: {said}", samples=_forwards(runs))
+    places = {"forward": forward_draws, "data loading": _fetch_draws, "the training loop": loop_draws}
+    seen = [name for name, look in places.items() if any(map(look, runs))]
+    if not seen:
         return _nothing_drawn(runs)
-    where = " and ".join(
-        name for name, seen in (("forward", any(map(forward_draws, runs))), ("data loading", any(map(_fetch_draws, runs)))) if seen
-    )
+    where = " and ".join(seen)
     text = (
         f"no two ranks draw from one state of a generator in {where} ({_forwards(runs)} forwards), and all begin from one device's weights"
     )
@@ -51,7 +58,7 @@ def forward_draws(trace: Trace) -> dict[int, dict[int, str]]:
 def same_masks(trace: Trace) -> str:
     """Two ranks whose forwards draw from one state, in words."""
     for step, row in sorted(forward_draws(trace).items()):
-        for one, two in combinations(sorted(row), 2):
+        for one, two in _pairs(trace, row):
             if row[one] == row[two]:
                 return (
                     f"ranks {one} and {two} draw the same random numbers in the forward of step {step}: their dropout masks are equal (one seed for all ranks; "
@@ -72,11 +79,17 @@ def same_augmentation(trace: Trace) -> str:
             worker = -1 if record["worker"] is None else record["worker"]
             fetches.setdefault((record["iterator"], worker, record["n"]), {})[record["rank"]] = before
     for (_, worker, _), row in sorted(fetches.items()):
-        for one, two in combinations(sorted(row), 2):
+        for one, two in _pairs(trace, row):
             if shared := sorted(name for name in row[one] if row[two].get(name) == row[one][name]):
                 whose = "ranks" if worker < 0 else f"workers {worker} of ranks"
                 return f"{whose} {one} and {two} draw the same random numbers from {shared[0]} while they load: one augmentation for all (one seed for all ranks)"
     return ""
+
+
+def _pairs(trace: Trace, ranks: Iterable[int]) -> list[tuple[int, int]]:
+    """Pairs of ranks that should draw apart: not those that compute one batch together."""
+    groups = sharing(trace)
+    return [(one, two) for one, two in combinations(sorted(ranks), 2) if not any({one, two} <= set(group) for group in groups)]
 
 
 def _other_beginning(alone: Trace, trace: Trace) -> str:

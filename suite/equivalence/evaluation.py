@@ -17,6 +17,7 @@ import numpy as np
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF, random_walk_bound
+from suite.equivalence.trajectory import losses_agree
 from suite.equivalence.usable import absent, named, records, size, undecided, unusable
 
 _NAME = r"(?:val|valid|validation|eval|evaluation|test|dev|held[-_ ]?out)[a-z0-9_ /.%()-]{0,40}?"
@@ -24,6 +25,7 @@ USUAL = rf"(?im)\b({_NAME})['\"]?\s*[=:]?\s*([-+]?\d*\.\d+(?:e[-+]?\d+)?|[-+]?(?
 NO_METRIC = re.compile(r"time|second|per_s|/s|speed|throughput|epoch|step|memory|rate", re.IGNORECASE)
 DEVIATIONS = 4.0  # of the random walk of roundings: 7 in 10,000 sums go further
 SYSTEMATIC = 2.0  # other world sizes deviate by up to twice what other orders on one device do (see reports.statistics.noise_envelope)
+RANDOM_SHARE = 0.5  # of an evaluation's rows: padding, or a dropped tail, changes fewer
 WAY_OUT = "print the metric, or name it under [job] as metric = 'a regular expression with one group'"
 
 
@@ -132,41 +134,67 @@ def _by_metric(
     for trace, metrics in zip(together, shown[1:], strict=True):
         off = _off(single, metrics)
         if outside := np.flatnonzero(~(off <= bound)).tolist():
-            one, two = single[outside[0]], metrics[outside[0]]
-            why = (
-                _rows(alone, trace)
-                or "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
-            )
-            text = f"{named(trace)}: {two.name} is {two.value:.6g}, one device's {one.value:.6g} (evaluation {outside[0] + 1}): {why}"
-            return Finding(
-                False,
-                float(np.nan_to_num(off[outside[0]], nan=np.inf)),
-                "of the metric",
-                float(bound[outside[0]]),
-                "at_most",
-                text,
-                samples=len(controls),
+            if (lost := _lost_share(alone, trace)) > RANDOM_SHARE:
+                return undecided(_drawn_at_random(trace, lost))
+            if not lost and (said := _trained_otherwise(alone, permuted, trace)):
+                return undecided(
+                    f"the weights that {named(trace)} evaluate are not those of one device, so their metrics cannot be compared: {said}"
+                )
+            at = outside[0]
+            text = f"{named(trace)}: {metrics[at].name} is {metrics[at].value:.6g}, one device's {single[at].value:.6g} (evaluation {at + 1}): {_why(alone, trace)}"
+            value = float(np.nan_to_num(off[at], nan=np.inf))
+            return Finding(False, value, "of the metric", float(bound[at]), "at_most", text, samples=len(controls))
+    for trace in together:
+        if 0 < _lost_share(alone, trace) <= RANDOM_SHARE:
+            return _rejected(
+                f"{named(trace)}: {_rows(alone, trace)}; the metric is within its noise, but holds no row that no rank evaluated", shown
             )
     largest = max(float(_off(single, metrics).max()) for metrics in shown[1:])
     rows = [said for trace in together if (said := _rows(alone, trace))]
     text = f"{len(single)} evaluation metrics are one device's at every world size, within {largest:.2g}"
     text += f" (although {rows[0]}: the metric leaves them out)" if rows else ""
     return Finding(
-        True,
-        largest,
-        "of the metric",
-        float(bound.max()),
-        "at_most",
-        text,
-        samples=len(controls),
+        True, largest, "of the metric", float(bound.max()), "at_most", text, samples=len(controls),
         power=f"a metric that is off by {float(bound.max()):.1g} of itself",
+    )  # fmt: skip
+
+
+def _why(alone: Trace, trace: Trace) -> str:
+    """Why a metric is not one device's, from the rows that were evaluated."""
+    combined = (
+        "the rows are those of one device, so the ranks' parts are not put together as one mean (a mean of means, or one rank's part)"
     )
+    return _rows(alone, trace) or combined
+
+
+def _trained_otherwise(alone: Trace, permuted: Sequence[Trace], trace: Trace) -> str:
+    """How the training before the evaluation left one device's; "" where its loss stayed within the noise, or that could not be told."""
+    training = losses_agree(alone, permuted, [trace], str(alone.spec.get("numerics") or "as_run"))
+    return training.explanation if training.accepted is False else ""
 
 
 def _off(single: Sequence[Printed], others: Sequence[Printed]) -> np.ndarray:
     one, two = (np.asarray([metric.value for metric in metrics], dtype=np.float64) for metrics in (single, others))
     off: np.ndarray = np.abs(two - one) / np.maximum(np.abs(one), np.finfo(np.float64).tiny)
     return np.where(np.isnan(one) & np.isnan(two), 0.0, off)
+
+
+def _drawn_at_random(trace: Trace, lost: float) -> str:
+    return (
+        f"{named(trace)}: {lost:.0%} of the rows that one device evaluates are not evaluated, others stand in, and the metric is another one: evaluations draw their "
+        'rows at random; evaluate a fixed set, or declare it under [capabilities] as "equivalence.evaluation" = "the reason"'
+    )
+
+
+def _lost_share(alone: Trace, trace: Trace) -> float:
+    """The largest share of one device's rows of an evaluation that the ranks leave out while they take as many in all."""
+    single, ranks = evaluated(alone), evaluated(trace)
+    shares = [0.0]
+    for number, row in single.items():
+        expected, seen = sum(row.values(), Counter()), sum(ranks.get(number, {}).values(), Counter())
+        if sum(seen.values()) == sum(expected.values()):
+            shares.append(sum((expected - seen).values()) / sum(expected.values()))
+    return max(shares)
 
 
 def _rows(alone: Trace, trace: Trace) -> str:

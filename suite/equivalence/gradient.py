@@ -20,6 +20,7 @@ from reports.statistics import UNIT_ROUNDOFF, noise_envelope, reduction_bound
 from suite.equivalence.cause import Contributions, why_gradients_differ
 from suite.equivalence.ledger import Samples, ledger
 from suite.equivalence.recognition import unrecognisable
+from suite.equivalence.sharing import holding_parts
 from suite.equivalence.usable import named, size, undecided, unusable
 
 Gradient = Mapping[str, NDArray[np.float64]]
@@ -129,7 +130,7 @@ def table(alone: Trace, together: Sequence[Trace], rows: int = 8) -> dict[str, l
 
 
 def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None) -> str:
-    if not _same_mix(ledger(alone).at(1), ledger(worst).at(1)):
+    if not same_mix(ledger(alone).at(1), ledger(worst).at(1)):
         return "the first step takes other samples than one device's, so its gradient is another one (equivalence.data_order names them)"
     ranks = {rank: worst.gradients(rank) for rank in range(size(worst))}
     own, micro_batches = (int(trace.steps["micro_batches"].fillna(1).iloc[0]) for trace in (alone, worst))
@@ -140,17 +141,22 @@ def _why(alone: Trace, worst: Trace, noise: Noise, shares: Contributions | None)
 def _strange_rows(alone: Trace, worst: Trace) -> str:
     """Why the first step's rows cannot be held against one device's, "" where they can: a gradient on random rows is another one."""
     single, ranks = ledger(alone), ledger(worst)
-    return "" if _same_mix(single.at(1), ranks.at(1)) else unrecognisable(single, ranks, "equivalence.gradient")
+    return "" if same_mix(single.at(1), ranks.at(1)) else unrecognisable(single, ranks, "equivalence.gradient")
 
 
-def _same_mix(expected: Samples, seen: Samples) -> bool:
+def same_mix(expected: Samples, seen: Samples) -> bool:
     """The same samples in the same proportions: a batch that every rank repeats as a whole has the mean gradient of that batch."""
     rows, wanted = sum(seen.values()), sum(expected.values())
     return all(seen[sample] * wanted == expected[sample] * rows for sample in seen.keys() | expected.keys())
 
 
 def _reduced_again(trace: Trace) -> str:
-    """Whether the first step reduces more bytes than its gradient has, in words: then sums of earlier micro-batches are reduced again."""
+    """Whether the first step reduces more bytes than its gradient has, in words: then sums of earlier micro-batches are reduced again.
+
+    Ranks that hold parts of the same layers reduce activations as well.
+    """
+    if holding_parts(trace):
+        return ""
     calls = trace.collectives.loc[(trace.collectives["step"] == 1) & (trace.collectives["rank"] == 0)]
     reduced = float(calls.loc[calls["op"].str.contains("reduce"), "bytes"].sum())
     whole = sum(int(parameter["numel"]) * BYTES.get(str(parameter["dtype"]), 4) for parameter in trace.model()["parameters"])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fixtures.trace import Trace
+from suite.equivalence.sharing import once
 
 Samples = Counter[str]
 
@@ -69,8 +70,11 @@ def total(parts: Iterable[Samples]) -> Samples:
 
 
 def ledger(trace: Trace, repeats: int = 1) -> Ledger:
-    """The ledger of a run. repeats: how often a step of the job takes each of its rows; so many in one step of a rank count as one."""
-    frame = trace.samples.sort_values(["step", "position", "rank"], kind="stable")
+    """The ledger of a run. repeats: how often a step of the job takes each of its rows; so many in one step of a rank count as one.
+
+    What ranks share that hold parts of the same layers counts once, for the lowest of them.
+    """
+    frame = once(trace).sort_values(["step", "position", "rank"], kind="stable")
     if repeats > 1:
         frame = frame.loc[frame.groupby(["step", "rank", "sample"]).cumcount() % repeats == 0]
     by_rank: dict[int, dict[int, Samples]] = {int(step): {} for step in sorted(set(trace.steps["step"]))}

@@ -11,6 +11,7 @@ from fixtures.trace import Trace
 from reports.evidence import Finding
 from suite.equivalence.ledger import Epochs, Ledger, epochs, ledger, repeats_within_steps
 from suite.equivalence.recognition import unrecognisable
+from suite.equivalence.sharing import strayed
 from suite.equivalence.usable import named, undecided, unusable
 
 
@@ -26,6 +27,8 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
     single = ledger(alone)
     found = epochs(single)
     for trace in together:
+        if said := strayed(trace):
+            return _rejected(1, len(single.steps), f"{named(trace)}: {said}")
         ranks = ledger(trace)
         different = [step for step in single.steps if not _same(single, ranks, found, step, padding)]
         if different and (reason := unrecognisable(single, ranks, "equivalence.data_order", found)):
@@ -34,6 +37,9 @@ def same_samples_each_step(alone: Trace, together: Sequence[Trace], padding: str
             return _rejected(
                 len(different), len(single.steps), f"{named(trace)}: {_explain(*_once(alone, trace, different[0]), found, different)}"
             )
+    if not found.samples and (replaced := draws_with_replacement(single)):
+        text = f"{' and '.join(named(trace) for trace in together)} take the same samples as one device in each of {len(single.steps)} optimizer steps; {replaced}"
+        return Finding(True, 0, "steps", 0, "at_most", text, samples=len(single.steps), power="one sample changed in one step")
     if not found.crossed:
         return undecided(
             f"the same samples in each of {len(single.steps)} steps, but no epoch border is crossed: raise [job] steps so that reshuffling shows"
@@ -114,6 +120,19 @@ def _dealt_out(single: Ledger, ranks: Ledger) -> str:
         f"one device draws samples with replacement ({first - drawn} of its first {first} rows are repeats) where the ranks take each once "
         f"({first - dealt} repeats): its sampler is replaced by another one as soon as there are several ranks"
     )
+
+
+def draws_with_replacement(side: Ledger) -> str:
+    """That there is no epoch whose order could repeat, because samples are drawn with replacement, in words; "" where that does not show.
+
+    Asked of a run in which no epoch was found: it must be three times as long as it has distinct samples, so that even a data set of which every
+    row is there twice would have come round, and repeat so many of its first rows as no shuffle does.
+    """
+    every = len(set(side.sequence))
+    repeats = every - len(set(side.sequence[:every]))
+    if len(side.sequence) < 3 * every or repeats < 0.2 * every:
+        return ""
+    return f"they are drawn with replacement ({repeats} of the first {every} rows are repeats, and no epoch comes round in {len(side.sequence)}), so no order can repeat"
 
 
 def _rejected(count: int, steps: int, explanation: str) -> Finding:

@@ -39,6 +39,9 @@ def tiny_set_is_learnt(trace: Trace, share: float, rows: int) -> Finding:
     details = {"losses": losses}
     if left <= share:
         return Finding(True, left, "of the first loss", share, "at_most", said, samples=len(losses), details=details)
+    if _no_gradient(trace):
+        text = f"{said}: nothing is learnt: every gradient is zero in every step"
+        return Finding(False, left, "of the first loss", share, "at_most", text, samples=len(losses), details=details)
     if _still_falling(losses) and left < 1:
         return undecided(f"{said} and it is still falling: raise [job] steps, or set [targets] overfit_loss_share")
     cause = (
@@ -47,6 +50,12 @@ def tiny_set_is_learnt(trace: Trace, share: float, rows: int) -> Finding:
         else "it stays there"
     )
     return Finding(False, left, "of the first loss", share, "at_most", f"{said}: {cause}", samples=len(losses), details=details)
+
+
+def _no_gradient(trace: Trace) -> bool:
+    """Whether no step had any gradient: weight decay alone then moves the loss."""
+    norms = trace.gradient_norms["norm"].dropna()
+    return len(norms) > 0 and not norms.any()
 
 
 def _middle(losses: NDArray[np.float64], begin: float) -> float:

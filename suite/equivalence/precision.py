@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from fixtures.trace import Trace
 from reports.evidence import Finding
 from reports.statistics import UNIT_ROUNDOFF
-from suite.equivalence.gradient import deviation, noise_of, table
+from suite.equivalence.gradient import deviation, noise_of, same_mix, table
+from suite.equivalence.ledger import ledger
 from suite.equivalence.usable import named, several, undecided, unusable
 
 BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -68,6 +69,11 @@ def _judged(
     if measured is None:
         reason = unusable([alone, *permuted, *runs], "gradient")
         return Finding(True, None, "", None, "at_most", f"{dtypes}; their noise could not be measured ({reason})", samples=len(runs))
+    if any(not same_mix(ledger(alone).at(1), ledger(trace).at(1)) for trace in runs):
+        return Finding(
+            True, None, "", None, "at_most", f"{dtypes}; their noise could not be measured: the ranks' first step takes other samples than one device's",
+            samples=len(runs),
+        )  # fmt: skip
     noise = noise_of(alone, permuted)
     if noise.reason:
         return Finding(True, None, "", None, "at_most", f"{dtypes}; their noise could not be measured: {noise.reason}", samples=len(runs))

@@ -112,7 +112,7 @@ def _explain(trace: Trace, alone: Trace, step: int, count: int) -> str:
     if rank is None:
         return (
             f"the gradients applied to the ranks' parts of the parameters differ from one device's from step {step} on, in {count} steps, "
-            "and no single rank's part explains it"
+            "and no single rank's part explains it better than the others'"
         )
     return (
         f"rank {rank}'s part of the parameters differs from one device's from step {step} on, in {count} steps: it applied another gradient, "
@@ -121,19 +121,24 @@ def _explain(trace: Trace, alone: Trace, step: int, count: int) -> str:
 
 
 def _blamed(trace: Trace, alone: Trace, step: int) -> tuple[int | None, float]:
-    """The rank whose part, changed by one factor throughout, explains the norms of a step; None where none does."""
+    """The rank whose part, changed by one factor throughout, explains the norms of a step; None where none does, or several do as well (ranks that
+    hold equal shares of every tensor: half of one is a quarter less of the other).
+    """
     reference = _norms(alone)[step]
     rows = trace.gradient_norms.loc[trace.gradient_norms["step"] == step]
     parts: dict[int, dict[str, float]] = {
         int(str(rank)): dict(zip(own["name"], own["held"], strict=True)) for rank, own in rows.groupby("rank")
     }
-    best: tuple[float, int | None, float] = (math.log(1.1), None, 1.0)  # factors that scatter by more than a tenth are none
+    found: list[tuple[float, int, float]] = []
     for rank in sorted(parts):
         factors = [factor for name, norm in reference.items() if (factor := _factor(trace, rank, parts, name, norm)) is not None]
         if factors and min(factors) > 0:
             logs = np.log(factors)
-            best = min(best, (float(logs.std()), rank, float(np.exp(np.median(logs)))), key=lambda one: one[0])
-    return best[1], best[2]
+            found.append((float(logs.std()), rank, float(np.exp(np.median(logs)))))
+    scatter, rank, factor = min(found, default=(math.inf, -1, 1.0))
+    as_well = [one for one in found if one[0] <= max(scatter, UNIT_ROUNDOFF["float32"])]
+    # factors that scatter by more than a tenth are none
+    return (rank, factor) if scatter < math.log(1.1) and len(as_well) == 1 else (None, 1.0)
 
 
 def _factor(trace: Trace, rank: int, parts: Mapping[int, Mapping[str, float]], name: str, norm: float) -> float | None:

@@ -13,6 +13,7 @@ from suite.equivalence.cause import Contributions, contributions
 from suite.equivalence.gradient import another_order, gradients_agree
 from suite.equivalence.power import smallest_scale, sweep_steps
 from suite.equivalence.shards import parts_agree, sharded
+from suite.equivalence.sharing import holding_parts
 from suite.equivalence.starts import as_it_runs, exactly, first_gradient, of_several, one_and_several
 from suite.equivalence.trajectory import losses_agree, losses_far_apart, own_randomness
 from suite.equivalence.usable import size, unusable
@@ -97,9 +98,14 @@ def test_ranks_agree(audit: Audit) -> None:
 
 
 def _shares(audit: Audit, whole: Trace) -> Contributions:
-    """Take the gradient apart: run again with one rank's part multiplied by 0, for each rank in turn. Empty where a run shows nothing."""
+    """Take the gradient apart: run again with one rank's part multiplied by 0, for each rank in turn. Empty where a run shows nothing.
+
+    Ranks that compute one share of the batch together are muted together, and the last of them is named.
+    """
     start, count = first_gradient(audit), size(whole)
-    muted = {rank: start(world_size=count, faults=(Fault("scale_gradient", rank=rank, factor=0.0),)) for rank in range(count)}
+    together = [group for group in holding_parts(whole) if len(group) < count]
+    ranks = [rank for rank in range(count) if not any(rank in group[:-1] for group in together)]
+    muted = {rank: start(world_size=count, faults=(Fault("scale_gradient", rank=rank, factor=0.0),)) for rank in ranks}
     if unusable([whole, *muted.values()], "gradient"):
         return {}
     return contributions(whole.gradients(), {rank: trace.gradients() for rank, trace in muted.items()})

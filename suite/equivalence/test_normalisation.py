@@ -13,6 +13,7 @@ from suite.equivalence.normalisation import labels_weigh_alike
 from suite.equivalence.power import smallest_scale, sweep_steps
 from suite.equivalence.precision import reductions_keep_precision
 from suite.equivalence.starts import FIRST_STEPS, as_it_runs, first_gradient, of_several, one_and_several
+from suite.equivalence.windows import may_have_short_windows, short_windows_weigh_alike
 
 MICRO_BATCHES = 4
 _EXACT = "Forced to float64 with dropout off, the job runs the same code path as in its own precision."
@@ -53,12 +54,22 @@ def test_accumulation(audit: Audit) -> None:
     if audit.job.accumulate is None:
         plain = [start(world_size=size, planted=False) for size in audit.worlds]
         absent = micro_batches_weigh_alike(plain).absent
+        if audit.twin is None and not absent:
+            _judge_short_windows(audit, [as_it_runs(audit)(world_size=size) for size in audit.worlds])
         audit.judge(micro_batches_weigh_alike, plain if absent or not audit.twin else [start(world_size=audit.world_size)])
         return
+    if audit.twin is None and may_have_short_windows(as_it_runs(audit)(world_size=1)):
+        _judge_short_windows(audit, [as_it_runs(audit)(world_size=1, micro_batches=MICRO_BATCHES)])
     whole = start(world_size=audit.world_size, micro_batches=1, planted=False)
     split = start(world_size=audit.world_size, micro_batches=MICRO_BATCHES)
     orders = [start(world_size=1, permute=seed, planted=False) for seed in range(1, 6)]
     audit.judge(parts_are_the_whole, start(world_size=1, planted=False), orders, whole, split)
+
+
+def _judge_short_windows(audit: Audit, traces: list[Trace]) -> None:
+    """Only a mistake counts: that none was seen there is no proof of the claim."""
+    if short_windows_weigh_alike(traces).accepted is False:
+        audit.judge(short_windows_weigh_alike, traces)
 
 
 @criterion(
@@ -85,7 +96,10 @@ def test_batch_scaling(audit: Audit) -> None:
     because=r"rank 1 clips by a norm of|direction of the gradient is not kept",
     threshold="what rounding does to a norm over all parameters, taken as a random walk of ten standard deviations",
     assumptions=("Clipping is torch's clip_grad_norm_, or what calls it.",),
-    limitations=("Clipping by hand is told from none by the gradient's bits, but not judged.",),
+    limitations=(
+        "Clipping by hand is told from none by the gradient's bits, but not judged.",
+        "The direction is looked at the first four times that gradients are clipped.",
+    ),
     overturned_by="A step in which the norm that a rank clips by is not that of the assembled gradient.",
 )
 def test_clipping(audit: Audit) -> None:

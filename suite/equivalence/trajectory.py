@@ -36,8 +36,10 @@ def losses_agree(alone: Trace, permuted: Sequence[Trace], together: Sequence[Tra
         return undecided(f"{_UNPERMUTED}; {_WAY_OUT}")
     if reason := own_randomness(alone, permuted, numerics):
         return undecided(reason)
-    if not all(np.isfinite(series).all() for series in controls):
+    if not all(np.isfinite(series).all() for series in controls) or 2 * np.isfinite(_effective(alone, "mean")).sum() < len(controls[0]):
         return undecided("one device's own loss is not a finite number in every step, so there is nothing to compare with")
+    if poisoned := next((said for trace in together if (said := _stops_behind_a_ruined_step(alone, trace))), ""):
+        return Finding(False, math.inf, "of the loss", 0, "at_most", poisoned, samples=len(controls))
     length = min(len(series) for series in [*controls, *(relative(alone, trace) for trace in together)])
     if length < len(_effective(alone, "mean")):
         return undecided(
@@ -106,13 +108,19 @@ def own_randomness(alone: Trace, permuted: Sequence[Trace], numerics: str) -> st
 
 
 def relative(alone: Trace, other: Trace) -> Series:
-    """|loss - one device's loss| at each common step, relative to the larger of that step's loss and the run's median loss."""
+    """|loss - one device's loss| at each common step, relative to the larger of that step's loss and the run's median loss.
+
+    A step in which neither is a finite number agrees: a broken batch that the job leaves out gives such a loss at every world size.
+    """
     reference = _effective(alone, "mean")
     steps = min(len(reference), len(_effective(other, "mean")))
     reference, seen = reference[:steps], _effective(other, aggregation(alone, other))[:steps]
-    scale = np.maximum(np.abs(reference), np.median(np.abs(reference)))
-    deviation: Series = np.abs(seen - reference) / np.where(scale > 0, scale, 1.0)
-    return np.where(np.isfinite(deviation), deviation, np.inf)
+    usual = np.abs(reference[np.isfinite(reference)])
+    scale = np.maximum(np.abs(reference), np.median(usual) if len(usual) else 0.0)
+    with np.errstate(invalid="ignore"):
+        deviation: Series = np.abs(seen - reference) / np.where(scale > 0, scale, 1.0)
+    deviation = np.where(np.isfinite(deviation), deviation, np.inf)
+    return np.where(np.isfinite(reference) | np.isfinite(seen), deviation, 0.0)
 
 
 def aggregation(alone: Trace, other: Trace) -> str:
@@ -127,9 +135,17 @@ def aggregation(alone: Trace, other: Trace) -> str:
 
 
 def _effective(trace: Trace, way: str) -> Series:
-    by_step = trace.steps.groupby("step")["loss"]
-    summed = by_step.sum() if way == "sum" else by_step.mean()
-    return np.asarray(summed / size(trace) if way == "scaled" else summed, dtype=np.float64)
+    said = trace.steps.loc[trace.steps["losses"].map(bool) | ~trace.steps["step"].isin(_of_some_rank(trace))]
+    sums: Series = np.asarray([values.to_numpy(dtype=np.float64).sum() for _, values in said.groupby("step")["loss"]])  # NaN stays NaN
+    if way == "sum":
+        return sums
+    means: Series = sums / said.groupby("step").size().to_numpy()
+    return means / size(trace) if way == "scaled" else means
+
+
+def _of_some_rank(trace: Trace) -> set[int]:
+    """The steps in which a rank had a loss at all; there those that had none (stages of a pipeline) are left out."""
+    return set(trace.steps.loc[trace.steps["losses"].map(bool), "step"])
 
 
 def _finding(alone: Trace, worst: Trace, envelope: Envelope, numerics: str) -> Finding:
@@ -185,15 +201,50 @@ def _hint(alone: Trace, worst: Trace, step: int) -> str:
     other = next((made for made in single.steps if made <= step and single.at(made) != ranks.at(made)), 0)
     if other:
         return f"; its samples differ from one device's from step {other} on"
-    return f"; its samples are those of one device up to there, so the computation differs{_weighted_alike(alone, worst, step)}"
+    return f"; its samples are those of one device up to there, so the computation differs{_unfinite(alone, worst) or _weighted_alike(alone, worst, step)}"
+
+
+def _unfinite(alone: Trace, worst: Trace) -> str:
+    """The first step in which a rank's loss is no finite number and one device's is, in words; it is the most telling cause, wherever the loss left."""
+    finite = np.isfinite(_effective(alone, "mean"))
+    rows = worst.steps.loc[worst.steps["step"] <= len(finite)].sort_values(["step", "rank"])
+    for step, rank, loss in zip(rows["step"].tolist(), rows["rank"].tolist(), rows["loss"].tolist(), strict=True):
+        if finite[step - 1] and not np.isfinite(loss):
+            return f": in step {step} the loss of rank {rank} is no finite number, and one device's is{_why_unfinite(alone, worst, step)}"
+    return ""
+
+
+def _stops_behind_a_ruined_step(alone: Trace, trace: Trace) -> str:
+    """A world size that applied a gradient which is no finite number and made no step behind it, where one device went on, in words; else ""."""
+    last, single = int(trace.steps["step"].max()), int(alone.steps["step"].max())
+    if last >= single or not _applied(alone, last + 1):
+        return ""
+    at = trace.steps.loc[trace.steps["step"] == last]
+    said = [rank for rank, losses in zip(at["rank"], at["losses"], strict=True) if losses and not np.isfinite(losses).all()]
+    if not said or _applied(trace, last) or at["skipped"].any():
+        return ""
+    return (
+        f"{named(trace)}: in step {last} the loss of rank {said[0]} is no finite number, the gradient that comes of it is applied all the same, "
+        f"and no step is made behind it, where one device makes {single}"
+    )
+
+
+def _applied(trace: Trace, step: int) -> bool:
+    """Whether every gradient of a step is made of finite numbers."""
+    return bool(np.isfinite(trace.steps.loc[trace.steps["step"] == step, "grad_norm"].to_numpy(dtype=np.float64)).all())
+
+
+def _why_unfinite(alone: Trace, worst: Trace, step: int) -> str:
+    """Whether weights that an earlier step ruined explain it, or the rank's own samples."""
+    ruined = not np.isfinite(worst.steps.loc[worst.steps["step"] < step, ["loss", "grad_norm"]].to_numpy(dtype=np.float64)).all()
+    if ruined:
+        return ": an earlier step that had no finite gradient was applied at this world size, and not on one device"
+    return " (0 / 0 where a rank has nothing to learn from, or an overflow)"
 
 
 def _weighted_alike(alone: Trace, worst: Trace, step: int) -> str:
     """Whether ranks with unequal numbers of rows are averaged as if they had equally many, in words: weighted by rows their losses are one device's."""
     at = worst.steps.loc[worst.steps["step"] == step].sort_values("rank")
-    unfinite = at.loc[~np.isfinite(np.asarray(at["loss"], dtype=np.float64)), "rank"].tolist()
-    if unfinite:
-        return f": the loss of rank {unfinite[0]} is no finite number there (0 / 0 where a rank has nothing to learn from, or an overflow)"
     rows, losses = np.asarray(at["n_samples"], dtype=np.float64), np.asarray(at["loss"], dtype=np.float64)
     one = float(_effective(alone, "mean")[step - 1])
     if not rows.all() or (rows == rows[0]).all():

@@ -24,6 +24,9 @@ def every_parameter_is_trained(traces: Sequence[Trace]) -> Finding:
     if any(trace.gradient_norms.empty for trace in traces):
         return undecided("no gradient was recorded in any step")
     for trace in traces:
+        if said := trace.not_seen().get("grad_norms") or trace.not_seen().get("whole_parameters"):
+            return undecided(f"whether every parameter gets a gradient cannot be told: {said}")
+    for trace in traces:
         if said := _on_some_ranks(trace):
             return _rejected(f"{named(trace)}: {said}", traces)
     without = {index: never(trace) for index, trace in enumerate(traces)}
@@ -49,7 +52,7 @@ def trained(trace: Trace) -> list[str]:
 def never(trace: Trace) -> list[str]:
     """The trained parameters that have a gradient in no step of any rank."""
     norms = _of_made_steps(trace)
-    seen = set(norms.loc[norms["norm"].notna(), "name"])
+    seen = set(norms.loc[norms["held"].notna(), "name"])
     return [name for name in trained(trace) if name not in seen]
 
 
@@ -58,7 +61,7 @@ def _on_some_ranks(trace: Trace) -> str:
     if size(trace) == 1:
         return ""
     table = _of_made_steps(trace).pivot_table(
-        index=["step", "name"], columns="rank", values="norm", aggfunc=lambda norms: norms.notna().all(), dropna=False
+        index=["step", "name"], columns="rank", values="held", aggfunc=lambda norms: norms.notna().all(), dropna=False
     )
     table = table.loc[table.index.get_level_values("name").isin(trained(trace))].fillna(False).astype(bool)
     mixed = table.loc[table.any(axis=1) & ~table.all(axis=1)]

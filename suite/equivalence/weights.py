@@ -16,6 +16,7 @@ from fixtures.trace import Trace
 from suite.equivalence.usable import rounding
 
 LAWS = ("label", "sample")
+SAME = 1e-6  # two gradients of one sample that differ by more are of other labels
 SURE = 1e-3  # of the largest gradient: a sample below it is nearly fitted, and its ratio is made of rounding
 
 
@@ -150,14 +151,28 @@ def ratios_to(reference: Iterable[Part], found: Iterable[Part]) -> dict[tuple[in
             norms.setdefault(sample, set()).add(norm)
     largest = max((norm for values in norms.values() for norm in values), default=0.0)
     known = {
-        sample: max(values) for sample, values in norms.items() if max(values) > SURE * largest and max(values) <= min(values) * (1 + 1e-6)
+        sample: max(values) for sample, values in norms.items() if max(values) > SURE * largest and max(values) <= min(values) * (1 + SAME)
     }
+    every = list(found)
+    here = _ambiguous(every)
     ratios: dict[tuple[int, int], list[float]] = {}
+    for part in every:
+        pairs = [
+            (sample, norm / known[sample]) for sample, norm in zip(part.samples, part.norms, strict=False) if sample in known and norm > 0
+        ]
+        sure = [ratio for sample, ratio in pairs if sample not in here] or [ratio for _, ratio in pairs]
+        if sure:
+            ratios.setdefault((part.rank, part.micro), []).extend(sure)
+    return ratios
+
+
+def _ambiguous(found: Iterable[Part]) -> set[str]:
+    """Samples that have several gradients in one run: equal inputs with other labels."""
+    norms: dict[str, list[float]] = {}
     for part in found:
         for sample, norm in zip(part.samples, part.norms, strict=False):
-            if sample in known and norm > 0:
-                ratios.setdefault((part.rank, part.micro), []).append(norm / known[sample])
-    return ratios
+            norms.setdefault(sample, []).append(norm)
+    return {sample for sample, values in norms.items() if max(values) > min(values) * (1 + SAME)}
 
 
 def total_weight(found: Sequence[Part]) -> float | None:

@@ -72,7 +72,7 @@ def repeated_samples(fetches: Fetches) -> str:
 def repeated_draws(fetches: Fetches) -> str:
     """Two workers that draw from one state of a generator, in words; "" for none."""
     for one, two in combinations(sorted(fetches), 2):
-        for name in drawn(fetches[one]) & drawn(fetches[two]):
+        for name in sorted(drawn(fetches[one]) & drawn(fetches[two])):
             if fetches[one][0]["before"][name] == fetches[two][0]["before"][name]:
                 return f"workers {one} and {two} draw the same random numbers from {_where(name)}"
     return ""

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,17 +29,21 @@ ROOT = Path(__file__).resolve().parents[2]
 CATALOGUE = ROOT / "workloads" / "broken" / "catalogue.toml"
 
 
-def run_matrix(only: Sequence[str], *, seeds: int, jobs: int, timed: bool, quick: bool, out: Path, scratch: Path | None) -> int:
+def run_matrix(
+    only: Sequence[str], *, seeds: int, jobs: int, timed: bool, quick: bool, out: Path, scratch: Path | None, more: bool = False
+) -> int:
     """Try the chosen entries, `jobs` at a time, renew their rows, write the page; the number of entries with a problem.
 
-    quick: by no other criterion than the one that has to find the fault.
+    quick: by no other criterion than the one that has to find the fault. more: what the stored rows hold of an unchanged file stays, so that the
+    seeds of its clean twin add up over several runs of the command.
     """
     entries = read_catalogue(CATALOGUE, only)
     if quick:
         entries = tuple(replace(entry, criteria=(entry.criterion,)) for entry in entries)
     store = out.with_suffix(".json")
     rows = stored_rows(store)
-    for number, (entry, row, seconds) in enumerate(_tried(entries, seeds, jobs, timed, scratch), 1):
+    known = rows.copy() if more else {}
+    for number, (entry, row, seconds) in enumerate(_tried(entries, seeds, jobs, timed, scratch, known), 1):
         rows[entry.name] = row
         write_rows(store, rows)
         print(f"[{number}/{len(entries)}] {entry.family}/{entry.name} {seconds:.1f} s  {outcome_of(entry, row)}", flush=True)
@@ -71,28 +75,30 @@ def surroundings(folder: Path, *, timed: bool = False) -> Iterator[Surroundings]
         yield Surroundings(criteria, folder, launcher, {"cores": os.cpu_count() or 1}, bounds, timed)
 
 
-def _tried(entries: Sequence[Entry], seeds: int, jobs: int, timed: bool, scratch: Path | None) -> Iterator[tuple[Entry, Row, float]]:
+def _tried(
+    entries: Sequence[Entry], seeds: int, jobs: int, timed: bool, scratch: Path | None, known: Mapping[str, Row]
+) -> Iterator[tuple[Entry, Row, float]]:
     folder = Path(tempfile.mkdtemp(prefix="rankproof-matrix-", dir=scratch))
     try:
         if jobs == 1:
             with surroundings(folder, timed=timed) as around:
-                yield from (_clocked(entry, around, seeds) for entry in entries)
+                yield from (_clocked(entry, around, seeds, known) for entry in entries)
             return
         shares = [entries[first :: 4 * jobs] for first in range(4 * jobs)]  # small shares, so that no worker ends long before the others
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            waiting = [pool.submit(_share, share, folder, seeds, timed) for share in shares if share]
+            waiting = [pool.submit(_share, share, folder, seeds, timed, known) for share in shares if share]
             for done in as_completed(waiting):
                 yield from done.result()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _share(entries: Sequence[Entry], folder: Path, seeds: int, timed: bool) -> list[tuple[Entry, Row, float]]:
+def _share(entries: Sequence[Entry], folder: Path, seeds: int, timed: bool, known: Mapping[str, Row]) -> list[tuple[Entry, Row, float]]:
     with surroundings(folder, timed=timed) as around:
-        return [_clocked(entry, around, seeds) for entry in entries]
+        return [_clocked(entry, around, seeds, known) for entry in entries]
 
 
-def _clocked(entry: Entry, around: Surroundings, seeds: int) -> tuple[Entry, Row, float]:
+def _clocked(entry: Entry, around: Surroundings, seeds: int, known: Mapping[str, Row]) -> tuple[Entry, Row, float]:
     began = time.monotonic()
-    row = try_entry(entry, around, seeds)
+    row = try_entry(entry, around, seeds, known.get(entry.name))
     return entry, row, time.monotonic() - began

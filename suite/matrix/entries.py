@@ -24,6 +24,7 @@ SAVERS = "recovery"
 MISTAKE = "  # the mistake"
 _RIGHT = re.compile(r"^(\s*)# right: ?(.*)$")
 SHARED = "toy.py"
+BROKEN = Path(__file__).resolve().parents[2] / "workloads" / "broken"
 
 
 class CatalogueError(Exception):
@@ -60,7 +61,7 @@ def read_catalogue(path: Path, only: Sequence[str] = ()) -> tuple[Entry, ...]:
     """The entries of a catalogue file in its order, or those whose name, family or criterion matches one of the patterns in `only`."""
     tables = tomllib.loads(path.read_text())
     entries = [
-        _entry(path, family, name, table, tables["families"].get(family, {}))
+        _entry(path, family, name, table, tables.get("families", {}).get(family, {}))
         for family, faults in tables["faults"].items()
         for name, table in faults.items()
     ]
@@ -135,9 +136,8 @@ def write_job(entry: Entry, source: str, folder: Path) -> Path:
     """A job of its own in `folder`: train.py, what it shares with the others, and its job.toml; returns the path of that."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(source)
-    shared = entry.file.parents[1]
     for name in (SHARED, *entry.job.get("files", ())):
-        (folder / name).write_bytes((shared / name).read_bytes())
+        (folder / name).write_bytes((BROKEN / name).read_bytes())
     (folder / "job.toml").write_text(job_toml(entry))
     return folder / "job.toml"
 

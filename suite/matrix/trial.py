@@ -61,12 +61,18 @@ class Row:
         return cls(stored["name"], stored["sha256"], tuple(Said(**said) for said in stored["broken"]), clean)
 
 
-def try_entry(entry: Entry, around: Surroundings, seeds: int) -> Row:
-    """The broken program once, then its clean twin with seeds 0 to `seeds` - 1."""
+def try_entry(entry: Entry, around: Surroundings, seeds: int, known: Row | None = None) -> Row:
+    """The broken program once, then its clean twin with seeds 0 to `seeds` - 1.
+
+    known: an earlier row, of which everything stays that is about the same file; only what it lacks is run.
+    """
     text = entry.file.read_text()
-    broken = try_program(entry, broken_source(text), around, seed=0)
-    clean = [try_program(entry, clean_source(text), around, seed=seed) for seed in range(seeds)]
-    return Row(entry.name, hashlib.sha256(text.encode()).hexdigest(), broken, tuple(clean))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    kept = known if known is not None and known.sha256 == digest else None
+    broken = kept.broken if kept and kept.broken else try_program(entry, broken_source(text), around, seed=0)
+    clean = tuple(filter(None, kept.clean)) if kept else ()  # a seed by which nothing was said was not tried
+    further = [try_program(entry, clean_source(text), around, seed=seed) for seed in range(len(clean), seeds)]
+    return Row(entry.name, digest, broken, (*clean, *further))
 
 
 def try_program(entry: Entry, source: str, around: Surroundings, *, seed: int) -> tuple[Said, ...]:
@@ -75,8 +81,8 @@ def try_program(entry: Entry, source: str, around: Surroundings, *, seed: int) -
     shutil.rmtree(folder, ignore_errors=True)
     try:
         job = replace(load_job(write_job(entry, source, folder / "job")), seed=seed)
-        audited = partial(_audit, entry, job, folder / "audit", around)
-        return tuple(_said(declared, around, audited) for declared in concerning(entry, around))
+        audited = partial(as_it_is, job, folder / "audit", around, entry.world_size)
+        return tuple(said_of(declared, around, audited) for declared in concerning(entry, around))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -87,16 +93,18 @@ def concerning(entry: Entry, around: Surroundings) -> list[Criterion]:
     return [one for one in named if around.timed or not one.timed]
 
 
-def _said(declared: Criterion, around: Surroundings, audited: Callable[[Criterion], Audit]) -> Said:
+def said_of(declared: Criterion, around: Surroundings, audited: Callable[[Criterion], Audit]) -> Said:
+    """What a criterion says of the job that `audited` makes an audit of."""
     with machine(around.folder, alone=declared.timed):
         result: PartResult = run_part(declared, audited(declared))
     return Said(declared.id, result.outcome, result.finding.explanation.replace(f"{around.folder}/", "")[:SAID_CHARACTERS])
 
 
-def _audit(entry: Entry, job: Job, folder: Path, around: Surroundings, declared: Criterion) -> Audit:
+def as_it_is(job: Job, folder: Path, around: Surroundings, world_size: int, declared: Criterion) -> Audit:
+    """An audit of the job without any planted fault, whose runs are kept in `folder` and shared by all criteria."""
     room = RunRoom(job, folder, lambda: around.launcher, lambda run_id, step, steps: None, lambda *kept: None)
     return Audit(
-        job=job, criterion=declared, part="as_is", backend="gloo", launcher="warm", world_size=entry.world_size,
+        job=job, criterion=declared, part="as_is", backend="gloo", launcher="warm", world_size=world_size,
         environment=around.environment, bounds=around.bounds, obtain=partial(obtain, room), job_hash=job_hash(job), folder=None,
     )  # fmt: skip
 

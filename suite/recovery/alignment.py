@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from fixtures.trace import NotSeen, Trace
+from suite.recovery.rounding import LATER, Rounded, loss_deviation, other_sums, precision, seen_of_sums
 
 CAUSES = ("samples", "lr", "scales", "rng", "losses", "grad_digest", "optimizer_digest", "buffer_digest", "copy_digest", "param_digest")
 """What is compared, causes before effects: the first that differs is named as the reason of those behind it."""
@@ -55,25 +56,42 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A resumed run against the control, taken to have come back at `step`: how many steps were compared, the first difference, what was
-    not seen.
+    not seen. rounded: from where on numbers are equal to rounding only, None where they are equal bit for bit.
     """
 
     step: int
     compared: int
     difference: Difference | None
     unseen: tuple[str, ...]
+    rounded: Rounded | None = None
 
 
 def states_of(trace: Trace) -> States:
     """What each rank recorded at each step, in a form in which equal means bit-equal (NaN equals NaN)."""
     samples = {key: tuple(group["sample"]) for key, group in trace.samples.groupby(["rank", "step"])}
+    sums = seen_of_sums(trace)
+    bound = precision(trace) if not trace.steps.empty else 0.0
     found: dict[int, dict[int, State]] = {rank: {0: _start(trace, rank)} for rank in trace.ranks}
     for row in trace.steps.to_dict("records"):
         rank, step = int(row["rank"]), int(row["step"])
         found[rank][step] = {part: _comparable(row.get(part)) for part in CAUSES if part != "samples"} | {
-            "samples": samples.get((rank, step))
+            "samples": samples.get((rank, step)),
+            **sums.get((rank, step), {}),
+            "precision": bound,
         }
     return found
+
+
+def gone_on(control: States, resumed: States, step: int) -> States:
+    """The control up to `step`, and from there on the run that resumed at it: what a run that resumes from *its* checkpoints is held against.
+
+    The two may differ by rounding (see `suite.recovery.rounding`); then nothing that the resumed run saved is a state of the control's.
+    """
+    return {
+        rank: {at: state for at, state in states.items() if at <= step}
+        | {at + step: state for at, state in resumed.get(rank, {}).items() if at}
+        for rank, states in control.items()
+    }
 
 
 def steps_restored(control: States, resumed: States, rank: int) -> tuple[int, ...]:
@@ -90,6 +108,7 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
     draws = {rank for rank in ranks if draws_at_most_steps(control[rank])}
     steps = sorted({at for rank in ranks for at in resumed[rank] if at and at + step in control[rank]})
     unseen: set[str] = set() if draws else {"rng"}
+    rounded: Rounded | None = None
     for at in steps:
         apart: list[Difference] = []
         for rank in ranks:
@@ -99,11 +118,25 @@ def compare_from(control: States, resumed: States, step: int) -> Comparison:
             parts = [part for part in CAUSES if (part != "rng" or rank in draws) and not _absent(part, expected, seen)]
             unseen |= {part for part in parts if expected.get(part) is None or seen.get(part) is None}
             differing = tuple(part for part in parts if part not in unseen and expected[part] != seen[part])
+            if rounded and differing:
+                deviation = loss_deviation(expected["losses"], seen["losses"]) if "losses" in differing else 0.0
+                rounded = replace(rounded, loss=max(rounded.loss, deviation))
+                differing = tuple(part for part in differing if part not in LATER or (part == "losses" and deviation > rounded.bound))
             apart += [Difference(at + step, rank, differing, expected, seen)] if differing else []
+        if apart and at == 1 and (rounded := _rounded(control, resumed, step, apart)):
+            continue
         if apart:  # what differs on one rank reaches the others by the reduction, so the rank where it begins is named
             first = min(apart, key=lambda found: (CAUSES.index(found.root), found.rank))
-            return Comparison(step, at, first, tuple(sorted(unseen)))
-    return Comparison(step, len(steps), None, tuple(sorted(unseen)))
+            return Comparison(step, at, first, tuple(sorted(unseen)), rounded)
+    return Comparison(step, len(steps), None, tuple(sorted(unseen)), rounded)
+
+
+def _rounded(control: States, resumed: States, step: int, apart: Iterable[Difference]) -> Rounded | None:
+    """Whether the first step after the restart differs by the order of a sum alone: from there on numbers are compared as such."""
+    ranks = set(control) & set(resumed)
+    found = other_sums(control, {rank: resumed[rank] for rank in ranks}, step, {one.rank: one.parts for one in apart})
+    bound = max((float(control[rank].get(step + 1, {}).get("precision", 0.0)) for rank in ranks), default=0.0)
+    return None if found is None or found > bound else Rounded(step + 1, found, 0.0, bound)
 
 
 def _absent(part: str, expected: State, seen: State) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
+
+import pandas as pd
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
@@ -17,8 +19,8 @@ from suite.recovery.returns import GOOD, Return, come_back
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """A point inside a save at which a rank can die: before its file operation `n` (1-based, counted per rank), or, where n is None, in
-    step `step`.
+    """A point inside a save at which a rank can die: before its file operation `n` (1-based, counted per rank; the `turn`-th after step
+    `step`), or, where n is None, in step `step`.
     """
 
     rank: int
@@ -26,6 +28,7 @@ class Boundary:
     op: str
     path: str
     step: int
+    turn: int | None = None
 
     @property
     def words(self) -> str:
@@ -52,12 +55,18 @@ def boundaries_of(control: Trace, *, every: int) -> tuple[Boundary, ...]:
     if len(during) and (during["step"] == second).any() and (during["step"] == second + 1).any():
         during = during[during["step"] == during["step"].mode().iloc[0]]
     found = [
-        Boundary(int(row["rank"]), int(row["n"]), str(row["op"]), _within(row["path"]), int(row["step"]))
+        Boundary(int(row["rank"]), int(row["n"]), str(row["op"]), _within(row["path"]), int(row["step"]), turn_of(files, row))
         for row in during.sort_values(["rank", "n"]).to_dict("records")
     ]
     writing = {boundary.rank for boundary in found}
     idle = [Boundary(rank, None, "step", "", second + 1) for rank in control.ranks if rank not in writing]
     return (*found, *idle) if found else ()
+
+
+def turn_of(files: pd.DataFrame, row: Mapping[Any, Any]) -> int:
+    """The place of a file operation among those of its rank after the same step (from 1)."""
+    beside = files[(files["rank"] == row["rank"]) & (files["step"] == row["step"]) & (files["n"] <= row["n"])]
+    return len(beside)
 
 
 def spread(boundaries: Sequence[Boundary], most: int) -> tuple[Boundary, ...]:

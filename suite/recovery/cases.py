@@ -19,7 +19,7 @@ class Case:
 
     newest: the step of the newest checkpoint that may exist. least: the step that it must not come back before. done: how many steps
     were finished when it happened, None where lost work is not the question. allowed: the outcomes that are right. unproven: why the case
-    shows nothing (its fault did not happen), "" where it does.
+    shows nothing (its fault did not happen), "" where it does. expected: what it is held against where that is not the control.
     """
 
     words: str
@@ -29,6 +29,7 @@ class Case:
     done: int | None = None
     allowed: tuple[Outcome, ...] = GOOD
     unproven: str = ""
+    expected: States | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def table(found: Sequence[Judged]) -> dict[str, Any]:
 
 
 def _judged(control: Trace, case: Case, expected: States) -> Judged:
-    back = come_back(control, case.resumed, newest=case.newest, expected=expected)
+    back = come_back(control, case.resumed, newest=case.newest, expected=case.expected or expected)
     if case.unproven or back.outcome == "not_seen":
         return Judged(case, back, None)
     late = back.step is not None and back.step < case.least and back.outcome in GOOD

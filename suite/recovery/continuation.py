@@ -60,7 +60,8 @@ def continues(control: Trace, killed: Trace, resumed: Trace, *, every: int) -> F
     if lost is not None and lost > every:
         text = f"{story}; it {back.words}, but {lost} steps were lost where a checkpoint is due every {every}"
         return Finding(accepted=False, value=lost, unit="steps lost", bound=every, explanation=text, details=details)
-    text = f"{story}; it {back.words}: {compared_parts(control, back)}; {lost} steps of work lost, at most {every} allowed"
+    compared = f"{'; compared' if back.rounded else ''}: {compared_parts(control, back)}"
+    text = f"{story}; it {back.words}{compared}; {lost} steps of work lost, at most {every} allowed"
     return Finding(accepted=True, value=0, unit="steps that differ", bound=0, explanation=text, samples=back.compared, details=details)
 
 

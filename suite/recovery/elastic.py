@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from fixtures.trace import Trace
+from fixtures.trace import NotSeen, Trace
 from reports.evidence import Finding
 from suite.equivalence.order import same_samples_each_step
+from suite.equivalence.shards import sharded
 from suite.equivalence.trajectory import losses_agree
 from suite.recovery.alignment import states_of, steps_restored
 from suite.recovery.cases import unproven_kill
@@ -62,12 +63,49 @@ def spliced(killed: Trace, resumed: Trace, step: int) -> Trace:
 def restored_step(killed: Trace, resumed: Trace) -> int | None:
     """The step of the killed run whose parameters every rank of the resumed one began with; None where there is no such step.
 
-    The worlds differ in size, so a rank is compared with rank 0.
+    The worlds differ in size, so a rank is compared with rank 0; where parameters are sharded, by the digest of the whole ones.
     """
+    if sharded(killed) or sharded(resumed):
+        held = {whole_start(resumed, rank) for rank in resumed.ranks}
+        return next((step for step, digest in sorted(whole_steps_of(killed).items(), reverse=True) if held == {digest}), None)
     wanted, seen = states_of(killed), states_of(resumed)
     steps = [set(steps_restored({rank: wanted[0]}, seen, rank)) for rank in seen if 0 in wanted]
     common = set.intersection(*steps) if steps else set()
     return max(common, default=None)
+
+
+def whole_start(trace: Trace, rank: int) -> str | None:
+    """The digest of the whole parameters that this rank began with; None where it is not known."""
+    try:
+        return trace.start(rank).get("whole_digest")
+    except NotSeen:
+        return None
+
+
+def whole_steps_of(trace: Trace) -> dict[int, str]:
+    """Step (0: before the first) -> digest of the whole parameters behind it, as rank 0 knows it."""
+    rows = trace.steps.loc[(trace.steps["rank"] == 0) & trace.steps["whole_digest"].notna()]
+    found = {int(step): str(digest) for step, digest in zip(rows["step"], rows["whole_digest"], strict=True)}
+    began = whole_start(trace, 0)
+    return found if began is None else {0: began, **found}
+
+
+def _unknown(change: Change) -> str:
+    """Why the step that a sharded run came back at cannot be told, "" where it can."""
+    flat = next(
+        (trace.not_seen()["whole_parameters"] for trace in (change.killed, change.resumed) if "whole_parameters" in trace.not_seen()), ""
+    )
+    if flat:
+        return f"what the resumed run restored cannot be held against another number of ranks: {flat}"
+    if not (sharded(change.killed) or sharded(change.resumed)):
+        return ""
+    known = whole_steps_of(change.killed) and all(whole_start(change.resumed, rank) for rank in change.resumed.ranks)
+    said = next((trace.not_seen()["whole_digest"] for trace in (change.killed, change.resumed) if "whole_digest" in trace.not_seen()), "")
+    return (
+        ""
+        if known
+        else f"what the resumed run restored cannot be held against another number of ranks: {said or 'its parameters are sharded on one side alone'}"
+    )
 
 
 def _changed(alone: Trace, permuted: Sequence[Trace], change: Change, numerics: str, padding: str, fixed_order: str) -> Finding:
@@ -75,6 +113,8 @@ def _changed(alone: Trace, permuted: Sequence[Trace], change: Change, numerics: 
         return Finding(None, explanation=reason)
     if hung(change.resumed) or change.resumed.steps.empty or change.resumed.crashed:
         return Finding(False, explanation=f"the resumed run did not finish: {how_it_ended(change.resumed)}")
+    if reason := _unknown(change):
+        return Finding(None, explanation=reason)
     step = restored_step(change.killed, change.resumed)
     if not step:
         what = "began again from step 0" if step == 0 else "began with weights that the killed run never had"

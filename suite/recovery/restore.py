@@ -88,7 +88,8 @@ def _wrong_at_once(wanted: States, resumed: Trace, step: int) -> str:
 
 def _parts_compared(wanted: States, checkpoints: Sequence[Restored]) -> str:
     last = checkpoints[-1]
-    unseen = set(compare(wanted, states_of(last.resumed), last.saved_step).unseen)
+    compared = compare(wanted, states_of(last.resumed), last.saved_step)
+    unseen = set(compared.unseen)
     unseen |= {part for part in NOT_IN_EVERY_JOB if all(state.get(part) is None for states in wanted.values() for state in states.values())}
     parts = [
         "parameters",
@@ -96,4 +97,5 @@ def _parts_compared(wanted: States, checkpoints: Sequence[Restored]) -> str:
         "step counter",
     ]
     draws = any(draws_at_most_steps(states) for states in wanted.values())
-    return ", ".join(parts) + ("" if draws else "; the job draws no random numbers in its steps, so its RNG could not matter")
+    rounded = f" ({compared.rounded.words(len(wanted))})" if compared.rounded else ""
+    return ", ".join(parts) + rounded + ("" if draws else "; the job draws no random numbers in its steps, so its RNG could not matter")

@@ -10,6 +10,7 @@ from typing import Literal
 from fixtures.trace import Trace
 from suite.recovery.alignment import WORDS, Comparison, States, best_alignment, explain, states_of, steps_restored
 from suite.recovery.ends import how_it_ended, hung
+from suite.recovery.rounding import Rounded
 
 Outcome = Literal[
     "resumed_newest", "resumed_previous", "loud_failure", "silent_divergence", "fresh_start", "torn", "exit_0_without_resuming", "hang",
@@ -21,7 +22,7 @@ GOOD: tuple[Outcome, ...] = ("resumed_newest", "resumed_previous")
 @dataclass(frozen=True, slots=True)
 class Return:
     """How a resumed run came back: `step` is the control's step whose state it held, `words` a sentence, `parts` what first differed,
-    causes first.
+    causes first. rounded: from where on its numbers equal the control's to rounding only.
     """
 
     outcome: Outcome
@@ -30,6 +31,7 @@ class Return:
     parts: tuple[str, ...] = ()
     compared: int = 0
     unseen: tuple[str, ...] = ()
+    rounded: Rounded | None = None
 
 
 def come_back(control: Trace, resumed: Trace, *, newest: int, expected: States | None = None) -> Return:
@@ -118,8 +120,9 @@ def _judged(found: Comparison, wanted: States, seen: States, resumed: Trace, new
         words = f"came back at step {found.step} and ended with step {reached}, where the uninterrupted run ends with step {last}"
         return Return("silent_divergence", found.step, words, ("steps",), found.compared, found.unseen)
     outcome: Outcome = "resumed_newest" if found.step >= newest else "resumed_previous"
-    words = f"came back at step {found.step} and its {found.compared} later steps equal the uninterrupted run bit for bit"
-    return Return(outcome, found.step, words, (), found.compared, found.unseen)
+    how = found.rounded.words(len(seen)) if found.rounded else "bit for bit"
+    words = f"came back at step {found.step} and its {found.compared} later steps equal the uninterrupted run {how}"
+    return Return(outcome, found.step, words, (), found.compared, found.unseen, found.rounded)
 
 
 def names_of(parts: tuple[str, ...]) -> str:

@@ -36,7 +36,7 @@ def changes_nothing(control: Trace, without: Trace | None) -> Finding:
     draws = _draws_between_steps(control, before, saved)
     compared = [part for part in PARTS if part != "rng" or not draws]
     for row in sorted(around, key=lambda one: (one["step"], one["rank"])):
-        state = before.get((row["rank"], row["step"] - 1), {})
+        state = row["begin"].get("before") or before.get((row["rank"], row["step"] - 1), {})
         changed = [PARTS[part] for part in compared if state.get(part) is not None and row["begin"].get(part) not in (None, state[part])]
         if changed:
             text = f"the save after step {row['step'] - 1} changed {' and '.join(changed)} on rank {row['rank']}"

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from fixtures.trace import Trace
+from suite.recovery.boundaries import turn_of
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A rank dies before its file operation `n` (1-based, counted per rank)."""
+    """A rank dies before its file operation `n` (1-based, counted per rank), the `turn`-th after the step that is saved."""
 
     rank: int
     n: int
     op: str
     path: str
+    turn: int = 0
 
     @property
     def words(self) -> str:
@@ -28,4 +30,7 @@ def cuts(control: Trace, *, step: int) -> list[Cut]:
     during = files[files["step"] == step].sort_values(["t_ns", "rank", "n"]) if not files.empty else files
     rows = during.to_dict("records")
     places = sorted({0, len(rows) // 2, len(rows) - 1}) if rows else []
-    return [Cut(int(rows[place]["rank"]), int(rows[place]["n"]), str(rows[place]["op"]), str(rows[place]["path"])) for place in places]
+    return [
+        Cut(int(row["rank"]), int(row["n"]), str(row["op"]), str(row["path"]), turn_of(files, row))
+        for row in (rows[place] for place in places)
+    ]

@@ -8,6 +8,7 @@ from fixtures.audit import Audit
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
 from fixtures.trace import Trace
+from suite.recovery.alignment import gone_on, states_of
 from suite.recovery.cases import Case, finished_steps, unproven_kill
 from suite.recovery.continuation import continues_everywhere
 from suite.recovery.kills import cadence, epoch_end, killed_after, resumed_from, steps_of
@@ -61,7 +62,8 @@ def _further(audit: Audit, control: Trace, killed: Trace, resumed: Trace) -> tup
 def _killed_twice(audit: Audit, control: Trace, killed: Trace, resumed: Trace) -> Case:
     """The resumed run is killed as well, once it has saved again where the steps suffice, else in its second step."""
     every = cadence(audit)
-    back = come_back(control, resumed, newest=finished_steps(killed)).step or 0
+    first = come_back(control, resumed, newest=finished_steps(killed))
+    back = first.step or 0
     step = every + 2 if back + every + 2 <= steps_of(audit) else 2
     again = resumed_from(audit, killed, Fault("kill", rank=audit.world_size - 1, step=step), planted=False, keep=True)
     done = back + finished_steps(again)
@@ -73,6 +75,7 @@ def _killed_twice(audit: Audit, control: Trace, killed: Trace, resumed: Trace) -
         least=done // every * every - every,
         done=done,
         unproven=unproven_kill(again),
+        expected=gone_on(states_of(control), states_of(resumed), back) if first.rounded else None,
     )
 
 

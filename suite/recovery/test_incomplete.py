@@ -35,7 +35,7 @@ def test_incomplete_never_advertised(audit: Audit) -> None:
 
 def _cases(audit: Audit, cut: Cut, every: int) -> list[Case]:
     """The run on what the cut left, to its end; and the run after that was killed when it had saved the cut step again (it counts its own steps)."""
-    kill = Fault("kill", rank=cut.rank, operation=cut.n)
+    kill = Fault("kill", rank=cut.rank, operation=cut.turn, after=2 * every)
     killed = audit.run(world_size=audit.world_size, steps=steps_of(audit), level="full", faults=(kill,), planted=False)
     unproven = unproven_kill(killed)
     first = Case(f"cut {cut.words}", resumed_from(audit, killed), newest=2 * every, unproven=unproven)

@@ -53,6 +53,7 @@ def test_worst_boundary(audit: Audit) -> None:
 
 def _attempt(audit: Audit, boundary: Boundary, steps: int) -> Attempt:
     """Kill there, then resume; the twin's fault comes along in the run that saves and dies, not in the one that resumes."""
-    kill = Fault("kill", rank=boundary.rank, operation=boundary.n) if boundary.n else Fault("kill", rank=boundary.rank, step=boundary.step)
+    at = {"operation": boundary.turn, "after": boundary.step} if boundary.n else {"step": boundary.step}
+    kill = Fault("kill", rank=boundary.rank, **at)
     killed = audit.run(world_size=audit.world_size, steps=steps, level="full", faults=(kill,))
     return Attempt(boundary, killed, audit.run(world_size=audit.world_size, steps=steps, level="full", planted=False, resume_from=killed))

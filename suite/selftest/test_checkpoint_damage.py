@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 
-from fixtures.checkpoint_damage import NothingToDamage, checkpoints, damage_checkpoint
+from fixtures.checkpoint_damage import NothingToDamage, checkpoints, damage_checkpoint, in_numbers
 from fixtures.faults import Fault
 from fixtures.store import failing_store
 
@@ -58,6 +59,15 @@ def test_one_flipped_bit_is_one(tmp_path: Path) -> None:
     after = content(tmp_path)["step_1/shard1.bin"]
 
     assert sum((one ^ two).bit_count() for one, two in zip(before, after, strict=True)) == 1
+
+
+def test_the_flipped_bit_lies_in_numbers_where_a_file_has_any() -> None:
+    """Padding and names are passed over: a checkpoint in which they were altered is as good as before."""
+    numbers = random.Random(0).randbytes(4096)
+    padded = b"name: weight\n" * 2000 + numbers + bytes(60_000)
+    assert 26_000 <= in_numbers(padded) < 26_000 + len(numbers)
+    assert in_numbers(bytes(1000)) == 500
+    assert in_numbers(b"x") == 0
 
 
 def test_what_cannot_be_damaged_is_said(tmp_path: Path) -> None:

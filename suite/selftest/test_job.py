@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.audit import world_sizes
-from fixtures.job import JobError, Records, command_line, environment_of, job_hash, limit_s, load_job, program_line, varying
+from fixtures.job import JobError, Records, accumulating, command_line, environment_of, job_hash, limit_s, load_job, program_line, varying
 from fixtures.job_checks import known_targets
 from fixtures.plugin import ROOT
 from fixtures.session import job_facts, stored_job
@@ -196,6 +196,8 @@ MISTAKES = [
     ("steps = 20", 'steps = 20\nfolder = "nowhere"', 6, ["folder leads to", "which is no folder"]),
     ("steps = 20", "steps = 20\nworld_sizes = [3, 0]", 6, ["world_sizes has 0", "[3, 6]"]),
     ("steps = 20", 'steps = 20\nworld_sizes = "3"', 6, ['world_sizes = "3"', "a list of whole numbers"]),
+    ("steps = 20", 'steps = 20\naccumulate = "--rows {micro_batch}"', 6, ["accumulate", "must have {micro_batches}", "but {micro_batch}"]),
+    ("steps = 20", 'steps = 20\naccumulate = "--split {micro_batches} {steps}"', 6, ["accumulate", "no placeholder but {micro_batch}"]),
     ("steps = 20", "steps = 20\nstall_s = 0", 6, ["stall_s = 0", "above 0"]),
     ("[targets]", "[worlds.four]\n[targets]", 25, ["[worlds.four] names no number of ranks", "[worlds.4]"]),
     ("[targets]", "[worlds.4]\nargument = '-x'\n[targets]", 26, ["[worlds.4] argument", 'did you mean "arguments"']),
@@ -266,6 +268,14 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, asked: dict[str, ob
     with pytest.raises(JobError) as caught:
         command_line(job, out="o", **asked)  # type: ignore[arg-type]
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_job_may_be_told_the_samples_of_a_micro_batch(tmp_path: Path) -> None:
+    text = GOOD.replace("steps = 20", 'steps = 20\naccumulate = "--batch {micro_batch} --rounds {micro_batches}"')
+    job = load_job(write(tmp_path, text))
+    assert accumulating(job, 4, world_size=2) == ("--batch", "4", "--rounds", "4")
+    with pytest.raises(JobError, match=r"16 samples of a rank cannot be split into 3 equal micro-batches"):
+        accumulating(job, 3, world_size=2)
 
 
 def test_a_job_that_cannot_be_told_steps_or_resumed_says_so(tmp_path: Path) -> None:

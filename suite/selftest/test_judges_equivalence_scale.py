@@ -335,6 +335,30 @@ def test_metrics_that_agree_and_that_do_not(tmp_path: Path) -> None:
     assert "the metric leaves them out" in metric_is_independent(alone, others, [right]).explanation
 
 
+def test_weights_that_were_trained_otherwise_are_not_compared(tmp_path: Path) -> None:
+    """The metric is of other weights, so its value says nothing of how it was put together."""
+
+    def trained(name: str, log: str, factor: float, turn: int, ranks: int = 1) -> Trace:
+        def turned(rank: int, step: int) -> list[str]:
+            own = [sample_of(step * ROWS + rank * ROWS // ranks + row) for row in range(ROWS // ranks)]
+            return own[turn:] + own[:turn]
+
+        made = make_trace(
+            ranks=ranks, samples=turned, losses=lambda rank, step: [(1.0 + 1e-7 * turn) * (factor if step > 2 else 1.0) / step]
+        )
+        shown = logged(tmp_path, name, log, ranks=ranks)
+        evaluations = tuple(record for record in shown.records if record["kind"] == "evaluated")
+        return dataclasses.replace(made, folder=shown.folder, records=(*made.records, *evaluations))
+
+    alone = trained("alone", "val_loss 0.50000", 1.0, 0)
+    others = [trained(f"p{turn}", f"val_loss 0.5000{turn % 2}", 1.0, turn) for turn in range(1, 5)]
+    left = trained("left", "val_loss 0.52", 1.1, 0, ranks=2)
+    kept = trained("kept", "val_loss 0.52", 1.0, 0, ranks=2)
+
+    undecided(metric_is_independent(alone, others, [left]), "the weights that 2 ranks evaluate are not those of one device")
+    rejected(metric_is_independent(alone, others, [kept]), "val_loss is 0.52, one device's 0.5")
+
+
 def test_evaluations_that_cannot_be_judged(tmp_path: Path) -> None:
     silent = logged(tmp_path, "silent", "")
     several = logged(tmp_path, "several", "", rows=lambda rank: ["ab"[rank]], ranks=2)

@@ -185,6 +185,9 @@ def test_a_failing_store_must_be_told_and_survived(tmp_path: Path) -> None:
         assert rejected.accepted is False
         assert words in rejected.explanation
     assert judge(failing(tmp_path / "e", "no space left", kind=""), resumed_run(4)).accepted is None
+    made_room = judge(failing(tmp_path / "f", "", done=STEPS, code=0), make_trace(steps=0, ranks=2))
+    assert made_room.accepted is None
+    assert "its saves went through all the same" in made_room.explanation
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,14 @@ def test_what_a_save_changes_is_named(after: dict[str, str], between: bool, acce
     assert words in finding.explanation
 
 
+def test_what_an_evaluation_before_a_save_draws_is_not_the_save_s() -> None:
+    """A save begins with its first file operation; what it finds then is what it has to leave."""
+    drawn = {"rng": "e" * 16}
+
+    assert changes_nothing(saver(after={**drawn, "before": drawn}), None).accepted is True  # type: ignore[dict-item]
+    assert changes_nothing(saver(after={**drawn, "before": {"rng": "d" * 16}}), None).accepted is False  # type: ignore[dict-item]
+
+
 def test_the_run_that_never_saves_decides_too() -> None:
     """What the digests around a save do not show, another run does; one that saved after all shows nothing."""
     same, other = (

@@ -81,6 +81,7 @@ def test_nothing_of_the_job_is_hidden(tmp_path: Path) -> None:
         **os.environ,
         "PYTHONPATH": f"{PROBE / 'site'}{os.pathsep}{theirs}",
         "RANKPROOF_TRACE": str(tmp_path / "run"),
+        "RANKPROOF_WATCH": str(tmp_path),
         "RANK": "0",
     }
     done = subprocess.run(

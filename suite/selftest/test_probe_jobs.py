@@ -13,7 +13,20 @@ from fixtures.world import open_launcher
 from suite.selftest.probe_runs import ProbeRuns, Ran, exit_codes, raw
 
 EVERY_KIND = (
-    *("by_hand", "ddp", "loss_inside", "lbfgs", "scaler", "two_optimizers", "two_modules", "bare_tensors", "zero", "fsdp"),
+    *(
+        "by_hand",
+        "ddp",
+        "loss_inside",
+        "loss_beside",
+        "lbfgs",
+        "evaluated_first",
+        "scaler",
+        "two_optimizers",
+        "two_modules",
+        "bare_tensors",
+        "zero",
+        "fsdp",
+    ),
     *("explicit_float32", "sparse", "stream", "dropout", "compiled", "compiled_in_place"),
 )
 
@@ -175,3 +188,31 @@ def test_files_are_seen_before_they_are_written(runs: ProbeRuns) -> None:
     replaced = files.query("op == 'replace'").iloc[0]
     assert (replaced["path"], replaced["to"]) == (str(ran.out / "checkpoints/step2.pt.tmp"), str(ran.out / "checkpoints/step2.pt"))
     assert runs.start("ddp", watch=str(runs.folder / "elsewhere")).trace.files.empty
+
+
+def test_rows_are_weighed_inside_the_wrapper_where_the_loss_is_computed(runs: ProbeRuns) -> None:
+    """DDP hands out a copy of the output that the loss does not depend on: the gradient is met at the model's own."""
+    ran = runs.start("loops", "--kind", "loss_beside")
+
+    assert ran.trace.errors() == []
+    assert "row weights" not in ran.trace.not_seen()
+    noted = ran.trace.steps.query("step == 1")["weights"]
+    assert [len(weights) for weights in noted] == [1, 1]
+    assert all(norm > 0 for weights in noted for norm in weights[0]["norms"])
+
+
+def test_parameters_that_a_closure_trains_have_the_names_of_their_module(runs: ProbeRuns) -> None:
+    """The step begins before the module was ever called; its forward lies within."""
+    ran = runs.start("loops", "--kind", "lbfgs", level="full")
+
+    assert [one["name"] for one in ran.trace.model(0)["parameters"]] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert ran.trace.start(0)["param_digest"] == ran.trace.start(1)["param_digest"]
+    assert all(rates == [0.1] for rates in ran.trace.steps["lr"])
+
+
+def test_an_evaluation_before_the_first_step_is_no_training(runs: ProbeRuns) -> None:
+    ran = runs.start("loops", "--kind", "evaluated_first", ranks=1)
+    loaders = [record["training"] for record in ran.trace.records if record["kind"] == "loader"]
+
+    assert loaders == [False, True]
+    assert len(ran.trace.steps) == 3

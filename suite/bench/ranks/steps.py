@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 SIZES = {1: {"width": 128, "layers": 5}, 20: {"width": 512, "layers": 6}}
-WORDS, BATCH, LENGTH = 256, 16, 32
+SHAPES = {1: (32, 32), 20: (16, 64)}
+WORDS = 256
 PERF_EVENT_OPEN, PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS = 298, 0, 1
 INHERITED_USER_ONLY = 1 << 1 | 1 << 5 | 1 << 6  # inherit, exclude_kernel, exclude_hv
 
@@ -63,7 +64,7 @@ def main(steps: int, million: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     seen = [(time.perf_counter(), time.process_time(), read(source))]
     for _ in range(steps):
-        words = torch.randint(0, WORDS, (BATCH, LENGTH))
+        words = torch.randint(0, WORDS, SHAPES[million])
         loss = nn.functional.cross_entropy(model(words).flatten(0, 1), words.roll(-1, 1).flatten())
         optimizer.zero_grad()
         torch.autograd.backward(loss)

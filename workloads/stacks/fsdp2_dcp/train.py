@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
 TRAINING_FLIGHTS = 4096
 
@@ -54,14 +54,12 @@ class Delays(nn.Module):
         super().__init__()
         self.carrier = nn.Embedding(carriers, width)
         self.numbers = nn.Linear(numbers, width)
-        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(depth)))
         self.head = nn.Linear(width, 1)
 
     def forward(self, carrier, numbers):
         x = self.carrier(carrier) + self.numbers(numbers)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x).squeeze(1)
+        return self.head(self.blocks(x)).squeeze(1)
 
 
 def read_flights(path):
@@ -76,17 +74,17 @@ def read_flights(path):
     carriers = plans.carrier.astype("category").cat
     late = torch.tensor((landed[plans.index] > 15).to_numpy("float64"))
     rows = (torch.tensor(carriers.codes.to_numpy("int64")), numbers.to(torch.get_default_dtype()), late.to(torch.get_default_dtype()))
-    cut = TRAINING_FLIGHTS
-    return TensorDataset(*(one[:cut] for one in rows)), TensorDataset(*(one[cut:] for one in rows)), len(carriers.categories)
+    training, held_out = ((one[:TRAINING_FLIGHTS] for one in rows), (one[TRAINING_FLIGHTS:] for one in rows))
+    return TensorDataset(*training), TensorDataset(*held_out), len(carriers.categories)
 
 
 @torch.no_grad()
 def validate(model, flights):
     """Mean loss over all validation flights, each rank taking its share."""
     model.eval()
-    rank, world = dist.get_rank(), dist.get_world_size()
     total = torch.zeros(2, dtype=torch.float64)
-    for carrier, numbers, late in DataLoader(torch.utils.data.Subset(flights, range(rank, len(flights), world)), 512):
+    own = range(dist.get_rank(), len(flights), dist.get_world_size())
+    for carrier, numbers, late in DataLoader(Subset(flights, own), 512):
         loss = F.binary_cross_entropy_with_logits(model(carrier, numbers).to(late.dtype), late, reduction="sum")
         total += torch.tensor([loss.item(), len(late)], dtype=torch.float64)
     dist.all_reduce(total)
@@ -118,10 +116,11 @@ def main():
     scheduler = LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 8))
     progress = {"step": 0}
 
+    app = {"app": AppState(model, optimizer, scheduler, progress)}
     checkpoints = args.out / "checkpoints"
     whole = sorted(path.parent for path in checkpoints.glob("step-*/.metadata"))
     if args.resume and whole:
-        dcp.load({"app": AppState(model, optimizer, scheduler, progress)}, checkpoint_id=whole[-1])
+        dcp.load(app, checkpoint_id=whole[-1])
 
     sampler = DistributedSampler(flights, seed=args.seed)
     loader = DataLoader(flights, args.batch_size, sampler=sampler)
@@ -132,8 +131,7 @@ def main():
         for index, (carrier, numbers, late) in enumerate(loader):
             if index < done or progress["step"] == args.steps:
                 continue
-            logits = model(carrier, numbers)
-            loss = F.binary_cross_entropy_with_logits(logits.to(late.dtype), late)
+            loss = F.binary_cross_entropy_with_logits(model(carrier, numbers).to(late.dtype), late)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -141,9 +139,7 @@ def main():
             scheduler.step()
             progress["step"] += 1
             if progress["step"] % args.save_every == 0:
-                dcp.save(
-                    {"app": AppState(model, optimizer, scheduler, progress)}, checkpoint_id=checkpoints / f"step-{progress['step']:06d}"
-                )
+                dcp.save(app, checkpoint_id=checkpoints / f"step-{progress['step']:06d}")
     val_loss = validate(model, held_out)
     if dist.get_rank() == 0:
         print(f"step {progress['step']}: val loss {val_loss:.6f}", flush=True)

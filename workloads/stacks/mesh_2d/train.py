@@ -16,16 +16,10 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-SEQUENCE, WIDTH, HEADS, LAYERS, CHUNKS = 32, 64, 4, 2, 1024
+SEQUENCE, WIDTH, HEADS, LAYERS, CHUNKS = 32, 64, 4, 1, 1024
 
 
 class Attention(nn.Module):
@@ -41,9 +35,10 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self):
+    def __init__(self, hidden=160):
         super().__init__()
-        self.w1, self.w2, self.w3 = nn.Linear(WIDTH, 160, bias=False), nn.Linear(160, WIDTH, bias=False), nn.Linear(WIDTH, 160, bias=False)
+        self.w1, self.w3 = nn.Linear(WIDTH, hidden, bias=False), nn.Linear(WIDTH, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, WIDTH, bias=False)
 
     def forward(self, x):
         return self.w2(F.silu(self.w1(x)) * self.w3(x))

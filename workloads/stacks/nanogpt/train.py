@@ -1,5 +1,4 @@
-"""
-A nanoGPT-style script: no DataLoader, batches from a memmap by random offsets, DDP by hand. Runs on one device or with
+"""A nanoGPT-style script: no DataLoader, batches from a memmap by random offsets, DDP by hand. Runs on one device or with
 $ torchrun --standalone --nproc_per_node=2 train.py --batch_size=8 --max_iters=24
 """
 
@@ -8,8 +7,6 @@ import os
 import pickle
 import sys
 from ast import literal_eval
-from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,25 +26,14 @@ gradient_accumulation_steps = 4  # used to simulate larger batch sizes
 batch_size = 8  # if gradient_accumulation_steps > 1, this is the micro-batch size
 block_size = 32
 n_layer, n_head, n_embd, dropout = 2, 4, 64, 0.0
-learning_rate, weight_decay, beta1, beta2, grad_clip = 1e-3, 1e-1, 0.9, 0.95, 1.0
+learning_rate, weight_decay, beta1, beta2, grad_clip = 3e-3, 1e-1, 0.9, 0.95, 1.0
 max_iters, warmup_iters, lr_decay_iters, min_lr = 24, 4, 100, 1e-4
-backend, device, dtype = "gloo", "cpu", "float32"
+backend, device = "gloo", "cpu"
 # overrides: --key=value
 config_keys = [k for k, v in globals().items() if not k.startswith("_") and isinstance(v, (int, float, bool, str))]
-for arg in sys.argv[1:]:
-    key, val = arg.removeprefix("--").split("=")
+for key, val in (arg.removeprefix("--").split("=") for arg in sys.argv[1:]):
     assert key in config_keys, f"Unknown config key: {key}"
-    try:
-        globals()[key] = literal_eval(val)
-    except (SyntaxError, ValueError):
-        globals()[key] = val
-config = {k: globals()[k] for k in config_keys}
-
-
-@dataclass
-class GPTConfig:
-    vocab_size: int
-    block_size: int = block_size
+    globals()[key] = val if isinstance(globals()[key], str) else literal_eval(val)
 
 
 class Block(nn.Module):
@@ -66,12 +52,12 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, config):
+    def __init__(self, vocab_size, block_size):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(config.vocab_size, n_embd), nn.Embedding(config.block_size, n_embd)
+        self.wte, self.wpe = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
         self.h = nn.ModuleList([Block() for _ in range(n_layer)])
         self.ln_f = nn.LayerNorm(n_embd)
-        self.lm_head = nn.Linear(n_embd, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
         self.wte.weight = self.lm_head.weight  # weight-tying
 
     def forward(self, idx, targets=None):
@@ -92,27 +78,24 @@ if ddp:
 else:
     ddp_rank, ddp_world_size = 0, 1
 master_process = ddp_rank == 0
-if master_process:
-    os.makedirs(out_dir, exist_ok=True)
+os.makedirs(out_dir, exist_ok=True)
 torch.manual_seed(seed + ddp_rank)
-ctx = nullcontext() if dtype == "float32" else torch.autocast(device_type=device, dtype=getattr(torch, dtype))
 
 
 def get_batch(split):
     data = np.memmap(os.path.join(data_dir, f"{split}.bin"), dtype=np.uint16, mode="r")
     ix = torch.randint(len(data) - block_size, (batch_size,))
-    x = torch.stack([torch.from_numpy((data[i : i + block_size]).astype(np.int64)) for i in ix])
-    y = torch.stack([torch.from_numpy((data[i + 1 : i + 1 + block_size]).astype(np.int64)) for i in ix])
-    return x, y
+    rows = torch.stack([torch.from_numpy((data[i : i + block_size + 1]).astype(np.int64)) for i in ix])
+    return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
 with open(os.path.join(data_dir, "meta.pkl"), "rb") as f:
-    model_args = dict(vocab_size=pickle.load(f)["vocab_size"], block_size=block_size)
+    model_args = {"vocab_size": pickle.load(f)["vocab_size"], "block_size": block_size}
 iter_num, best_val_loss = 0, 1e9
 if init_from == "resume":
     checkpoint = torch.load(os.path.join(out_dir, "ckpt.pt"), map_location=device)
     model_args, iter_num, best_val_loss = checkpoint["model_args"], checkpoint["iter_num"], checkpoint["best_val_loss"]
-model = GPT(GPTConfig(**model_args)).to(device)
+model = GPT(**model_args).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(beta1, beta2), weight_decay=weight_decay)
 if init_from == "resume":
     model.load_state_dict(checkpoint["model"])
@@ -149,15 +132,14 @@ while True:
         best_val_loss = min(best_val_loss, losses["val"])
         if iter_num > 0:
             state = {"model": raw_model.state_dict(), "optimizer": optimizer.state_dict(), "model_args": model_args}
-            torch.save({**state, "iter_num": iter_num, "best_val_loss": best_val_loss, "config": config}, os.path.join(out_dir, "ckpt.pt"))
+            torch.save({**state, "iter_num": iter_num, "best_val_loss": best_val_loss}, os.path.join(out_dir, "ckpt.pt"))
     if iter_num >= max_iters:
         break
     for micro_step in range(gradient_accumulation_steps):
         if ddp:  # sync gradients only at the last micro step
             model.require_backward_grad_sync = micro_step == gradient_accumulation_steps - 1
-        with ctx:
-            logits, loss = model(X, Y)
-            loss = loss / gradient_accumulation_steps
+        logits, loss = model(X, Y)
+        loss = loss / gradient_accumulation_steps
         X, Y = get_batch("train")  # prefetch the next batch while the device works
         loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)

@@ -78,6 +78,34 @@ def loss_inside(steps: int) -> None:
         report(loss)
 
 
+def loss_beside(steps: int) -> None:
+    """The module returns its loss beside its output, in a wrapper that looks for unused parameters and so hands out copies of both.
+
+    As after an evaluation, only the module inside is put back into training mode.
+    """
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+            self.spare = nn.Parameter(torch.zeros(2))
+
+        def forward(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+            out = self.net(inputs)
+            return {"loss": functional.mse_loss(out, targets), "out": out}
+
+    model = nn.parallel.DistributedDataParallel(Whole(), find_unused_parameters=True)
+    model.eval()
+    model.module.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for inputs, targets in batches(steps):
+        loss = model(inputs, targets)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)
+
+
 def lbfgs(steps: int) -> None:
     model = net()
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
@@ -90,6 +118,25 @@ def lbfgs(steps: int) -> None:
             return loss
 
         report(optimizer.step(closure))
+    total(model)
+
+
+def evaluated_first(steps: int) -> None:
+    """A look at some rows before training, as a trainer's sanity check: no module of the job has been trained by then."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.cat([inputs for inputs, _ in batches(steps)]))
+    with torch.no_grad():
+        model.eval()
+        for (inputs,) in DataLoader(data, GLOBAL_BATCH):
+            model(inputs)
+    model.train()
+    for (inputs,) in DataLoader(data, GLOBAL_BATCH // dist.get_world_size()):
+        loss = functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        report(loss)
     total(model)
 
 
@@ -329,8 +376,8 @@ def total(model: nn.Module) -> None:
 KINDS: dict[str, Callable[[int], None]] = {
     loop.__name__: loop
     for loop in (
-        *(by_hand, ddp, loss_inside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
-        *(flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
+        *(by_hand, ddp, loss_inside, loss_beside, lbfgs, scaler, two_optimizers, two_modules, no_optimizer, bare_tensors, zero, fsdp),
+        *(evaluated_first, flattened, explicit_float32, sparse, stream, dropout, compiled, compiled_in_place, children),
     )
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -72,6 +73,11 @@ def evaluated_first(model: nn.Sequential) -> tuple[nn.Module, int, int]:
     return model, dist.get_rank(), dist.get_world_size()
 
 
+def state_asked(model: nn.Sequential) -> tuple[nn.Module, int, int]:
+    """Its optimizer's state is asked for before the first step, as torch.distributed.checkpoint does to know what it loads."""
+    return fsdp(model)
+
+
 def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
     for layer in (model[0], model[2]):
         fully_shard(layer, mesh=mesh)
@@ -79,7 +85,7 @@ def sharded(model: nn.Sequential, mesh: dist.device_mesh.DeviceMesh) -> None:
 
 
 KINDS: dict[str, Callable[[nn.Sequential], tuple[nn.Module, int, int]]] = {
-    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16, evaluated_first)
+    laid.__name__: laid for laid in (whole, fsdp, hsdp, tensor, both, bf16, evaluated_first, state_asked)
 }
 
 
@@ -90,6 +96,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     model, part, parts = KINDS[given.kind](net())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if given.kind == "state_asked":
+        get_optimizer_state_dict(model, optimizer)
     if given.kind == "evaluated_first":
         model.eval()
         with torch.no_grad():
