@@ -15,6 +15,7 @@ from fixtures.crash.looks import LOOKS, read_looks
 from fixtures.crash.observed import Seen, seen, told_apart
 from fixtures.crash.operations import Operation
 from fixtures.crash.planted import OLDER_REMOVED_FIRST, older_removed_first
+from fixtures.crash.python_level import HOW
 from fixtures.crash.states import Bounds, State, States, crash_states, whole_tree
 from fixtures.criterion import criterion
 from fixtures.faults import Fault
@@ -30,6 +31,7 @@ STALL_S = 20.0
 MOST_HANGS = 2
 MOST_BAD = 150
 EVERYTHING = Bounds()
+DEATHS_ONLY = Bounds(power_loss=False)
 
 
 @criterion(
@@ -80,7 +82,7 @@ def _both(audit: Audit, control: Trace, recorded: Trace, every: int) -> list[Exp
     if first is not None and first.outcome == "wrong_checkpoint" and first.step == window.step - 2 * every:
         found = _explore(audit, control, recorded, replace(window, oldest=first.step))  # an asynchronous save was still under way
     elif first is not None and audit.part == "as_is" and first.outcome not in GOOD:
-        return [_explore(audit, control, recorded, from_the_beginning(recorded, window), Bounds(power_loss=False)), found]
+        return [_explore(audit, control, recorded, from_the_beginning(recorded, window), DEATHS_ONLY), found]
     again = _restarted_from(found)
     if audit.part == "twin" or again is None or recorded.spec["world_size"] != audit.world_size:
         return [found]
@@ -101,7 +103,7 @@ def _restarted_from(found: Explored) -> tuple[State, int] | None:
 
 
 def _explore(audit: Audit, control: Trace, recorded: Trace, window: Window, bounds: Bounds = EVERYTHING) -> Explored:
-    states = _states(audit, recorded, window, bounds)
+    states = _states(audit, recorded, window, DEATHS_ONLY if window.log.how == HOW else bounds)
     chosen, stopped = _chosen(audit, states)
     expected, tried, seconds = states_of(control), list[Tried](), 0.0
     runs: dict[str, Seen] = {}
