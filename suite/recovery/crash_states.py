@@ -21,6 +21,7 @@ SEVERITY = (
     "resumed_previous", "resumed_newest", "not_tried",
 )  # fmt: skip
 """Worst first: what nobody notices is worse than what stops."""
+KINDS = ("process death", "power loss", "two runs")
 TO_ALLOW = "allow ptrace (a container needs CAP_SYS_PTRACE, or a seccomp profile that lets it through) for a verdict"
 
 
@@ -132,7 +133,7 @@ def _details(explored: Sequence[Explored]) -> dict[str, Any]:
     table = [
         [world.world_size, world.window.what, kind, world.states.existing[kind], sum(one.kind == kind for one in world.states.states),
          sum(one.state.kind == kind for one in world.tried), sum(one.state.kind == kind and not one.alike for one in world.tried)]
-        for world in explored for kind in ("process death", "power loss")
+        for world in explored for kind in KINDS if kind in world.states.existing
     ]  # fmt: skip
     counts = Counter(one.back.outcome for world in explored for one in world.tried)
     seconds, judged = sum(world.seconds for world in explored), sum(len(world.tried) for world in explored)
@@ -165,7 +166,7 @@ def _map(world: Explored) -> list[dict[str, Any]]:
             "world_size": world.world_size, "what": world.window.what, "rank": one.rank, "n": one.n, "op": one.op, "path": _short(one.path, one.to), "crash": kind,
             "outcome": worst[(one.n, kind)],
         }
-        for kind in ("process death", "power loss") for one in world.window.operations if (one.n, kind) in worst
+        for kind in KINDS for one in world.window.operations if (one.n, kind) in worst
     ]  # fmt: skip
 
 

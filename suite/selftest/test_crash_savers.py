@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.crash.observed import told_apart
 from fixtures.world import Launcher, open_launcher
-from suite.recovery import test_crash_states as criterion_module
+from suite.recovery import exploring
 from suite.recovery.savers import SAVERS, judged, savers
 
 
@@ -56,7 +56,7 @@ def test_states_that_a_resume_cannot_tell_apart_have_one_outcome(
 ) -> None:
     """Every state tried by a run of its own gives what merging gave."""
     merged = judged(launcher, tmp_path / "merged", "two_files", sound=False, world_size=1).result
-    monkeypatch.setattr(criterion_module, "told_apart", lambda state, runs: None)
+    monkeypatch.setattr(exploring, "told_apart", lambda state, runs: None)
     each = judged(launcher, tmp_path / "each", "two_files", sound=False, world_size=1).result
 
     def told(details: Any) -> tuple[Any, int, int]:
@@ -70,7 +70,7 @@ def test_states_that_a_resume_cannot_tell_apart_have_one_outcome(
 
 
 def test_every_saver_has_a_sound_twin() -> None:
-    assert len(savers()) == 11
+    assert len(savers()) == 12
     assert [name for name in savers() if not (SAVERS / name / "clean.toml").exists()] == []
     with pytest.raises(ValueError, match="no saver is called 'nothing'"):
         savers(["nothing"])
