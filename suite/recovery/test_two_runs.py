@@ -67,7 +67,11 @@ def _beside_its_restart(audit: Audit, control: Trace, recorded: Trace, window: W
     begun = restarted_from(cut)
     if begun is None:
         bad = [one for one in cut.tried if one.back.outcome not in GOOD]
-        why = f"one run alone is not come back from: {bad[0].state.words}: {bad[0].back.words}" if bad else "no crash in the save leaves the one before"
+        why = (
+            f"one run alone is not come back from: {bad[0].state.words}: {bad[0].back.words}"
+            if bad
+            else "no crash in the save leaves the one before"
+        )
         return [], f"two runs were not tried, as {why}"
     state, back_at = begun
     second = record_restart(audit, recorded, window, state, back_at, every)
