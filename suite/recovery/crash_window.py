@@ -13,7 +13,6 @@ from fixtures.crash.layout import REPLAY
 from fixtures.crash.operations import LOG, Log, Operation, read_log
 from fixtures.crash.progress import Progress, progress, requirements
 from fixtures.crash.python_level import HOW
-from fixtures.crash.states import whole_tree
 from fixtures.trace import Trace
 from suite.recovery.ends import how_it_ended
 
@@ -84,9 +83,9 @@ def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first:
     if waits_unseen(recorded):
         log = replace(log, causal=False)
     part = progress(log, requirements(log, _times(recorded.collectives, "arrive_ns")), first, last)
-    there = whole_tree(log, part.first).entries
     inside = tuple(one for one in log.operations if first <= one.n < last)
-    phases = {one.n: REMOVING for one in inside if one.op in _REMOVES and one.path in there}
+    own = {one.path for one in inside if one.op in ("open", "mkdir")} | {one.to for one in inside}
+    phases = {one.n: REMOVING for one in inside if one.op in _REMOVES and one.path not in own and not one.tried}
     return Window(step, oldest, what, log, part, inside, phases=phases)
 
 

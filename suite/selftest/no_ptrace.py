@@ -1,4 +1,4 @@
-"""`python -m suite.selftest.no_ptrace FOLDER SAVER WORLD [sound]`: judges one saver where ptrace is really forbidden, and prints the finding as JSON.
+"""`python -m suite.selftest.no_ptrace FOLDER NAME[:sound]...`: judges savers where ptrace is really forbidden, each finding a line of JSON.
 
 A system call filter answers EPERM to every ptrace of this process and of all that it starts, as a container's does.
 """
@@ -33,11 +33,14 @@ def forbid_ptrace() -> None:
 
 def main() -> None:
     """Judge and print."""
-    folder, name, world_size, *rest = sys.argv[1:]
+    folder, *asked = sys.argv[1:]
     forbid_ptrace()
     with open_launcher() as launcher:
-        result = judged(launcher, Path(folder), name, sound=rest == ["sound"], world_size=int(world_size)).result
-    print(json.dumps({"outcome": result.outcome, "explanation": result.finding.explanation, "details": result.finding.details}))
+        for one in asked:
+            name, _, sound = one.partition(":")
+            result = judged(launcher, Path(folder), name, sound=bool(sound), world_size=1).result
+            found = {"outcome": result.outcome, "explanation": result.finding.explanation, "details": result.finding.details}
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
