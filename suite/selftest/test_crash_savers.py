@@ -36,13 +36,14 @@ def launcher() -> Iterator[Launcher]:
         ("tracker_in_place", "process death", "open checkpoints/latest_checkpointed_iteration.txt", "loud_failure"),
         ("moved_while_restoring", "process death", "rename checkpoints/latest.pt -> checkpoints/resuming.pt", "fresh_start"),
         ("rotated_before_tracker", "process death", "unlink checkpoints/step_0004/state.pt", "fresh_start"),
+        ("previous_removed_first", "process death", "unlink checkpoints/previous.pt", "fresh_start"),
         ("late_writer", "two runs", "rename checkpoints/.latest.pt.partial -> checkpoints/latest.pt", "loud_failure"),
     ],
 )
 def test_broken_saver_is_found_with_the_operation_to_blame(
     launcher: Launcher, tmp_path: Path, name: str, crash: str, operation: str, outcome: str
 ) -> None:
-    result = judged(launcher, tmp_path, name, sound=False).result
+    result = judged(launcher, tmp_path, name, sound=False, world_size=1).result  # rank 0 alone writes
 
     assert result.outcome == "rejected", result.finding.explanation
     worst = result.finding.details["bad"][0]
@@ -91,7 +92,7 @@ def test_states_that_a_resume_cannot_tell_apart_have_one_outcome(
 
 
 def test_every_saver_has_a_sound_twin() -> None:
-    assert len(savers()) == 14
+    assert len(savers()) == 15
     assert [name for name in savers() if not (SAVERS / name / "clean.toml").exists()] == []
     with pytest.raises(ValueError, match="no saver is called 'nothing'"):
         savers(["nothing"])
