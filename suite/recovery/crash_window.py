@@ -16,7 +16,7 @@ from fixtures.crash.python_level import HOW
 from fixtures.trace import Trace
 from suite.recovery.ends import how_it_ended
 
-RECOVERING, AGAIN, REMOVING = "recovery before its first step", "the same step saved again", "removing older checkpoints"
+RECOVERING, AGAIN, REMOVING = "recovery before its first step", "the same step saved again", "moving or removing older checkpoints"
 _REMOVES = ("unlink", "rmdir", "remove_tree")
 SAVES_BEFORE = 3  # a saver that keeps two checkpoints removes one for the first time in its third save
 
@@ -84,9 +84,22 @@ def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first:
         log = replace(log, causal=False)
     part = progress(log, requirements(log, _times(recorded.collectives, "arrive_ns")), first, last)
     inside = tuple(one for one in log.operations if first <= one.n < last)
-    own = {one.path for one in inside if one.op in ("open", "mkdir")} | {one.to for one in inside}
-    phases = {one.n: REMOVING for one in inside if one.op in _REMOVES and one.path not in own and not one.tried}
-    return Window(step, oldest, what, log, part, inside, phases=phases)
+    return Window(step, oldest, what, log, part, inside, phases=dict.fromkeys(_taken_away(inside), REMOVING))
+
+
+def _taken_away(inside: Sequence[Operation]) -> list[int]:
+    """Numbers of the operations that move or remove what none of these operations made."""
+    own: set[str] = set()
+    found = []
+    for one in inside:
+        mine = any(one.path == name or one.path.startswith(f"{name}/") for name in own)
+        if one.op in ("open", "mkdir"):
+            own.add(one.path)
+        elif one.op in ("link", "symlink") or (one.op == "rename" and mine):
+            own.add(one.to)
+        elif one.op in (*_REMOVES, "rename") and not mine and not one.tried:
+            found.append(one.n)
+    return found
 
 
 def waits_unseen(recorded: Trace) -> bool:

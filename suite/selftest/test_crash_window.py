@@ -54,6 +54,13 @@ def test_what_a_save_removes_of_older_ones_stands_apart(tmp_path: Path) -> None:
     write_log(replace(log, operations=tuple(changed)), tmp_path / LOG)
 
     assert window_of(trace, EVERY).phases == {5: REMOVING}
+    changed[2:] = [
+        replace(changed[2], op="rename", path="checkpoints/step_2", to="checkpoints/old"), replace(changed[3], path="checkpoints/step_6"),
+        replace(changed[4], op="unlink", path="checkpoints/old/part"), replace(changed[5], op="rmdir", path="checkpoints/old"),
+    ]  # fmt: skip
+    write_log(replace(log, operations=tuple(changed)), tmp_path / LOG)
+
+    assert window_of(trace, EVERY).phases == {2: REMOVING, 4: REMOVING, 5: REMOVING}
 
 
 def test_a_restart_is_cut_in_its_recovery_and_while_it_saves_the_step_again(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_each_hard_case_is_counted_or_said_to_be_missing() -> None:
     }
     assert alone["exercised"]["second crash"] == "no restart was cut"
     assert {row["what"] for row in both["crash_map"]} == {
-        "save of step 6: removing older checkpoints",
+        "save of step 6: moving or removing older checkpoints",
         "save of step 6: the same step saved again",
     }
 
