@@ -24,6 +24,7 @@ def _findings_are_as_before(request: pytest.FixtureRequest, monkeypatch: pytest.
     if renewing is not None:
         renewing.keep(file, test, recording.listed())
     else:
-        assert recording.listed() == before, (
-            "a judge finds otherwise than before; if it is meant, run python -m suite.selftest.recorded " + file.name
+        now = recording.listed()
+        assert recorded.as_before(before, now), (
+            f"the judges found {before} before and find {now}; if that is meant, run python -m suite.selftest.recorded suite/selftest/{file.name}"
         )

@@ -25,10 +25,11 @@ import pytest
 
 from fixtures.trace import Trace
 from reports.evidence import Finding
-from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, tests
+from suite.selftest.mutants.scope import ROOT, STARTS_RANKS, import_name, modules, quick_tests
 
 FOLDER = Path(__file__).with_name("findings")
-LISTED = 8  # of the results of one test; the others are kept as one digest
+LISTED = 12  # of the results of one test
+NAMED, LONGEST, DETAILS = 12, 100, " | "
 NAMES = re.compile(r"\b(?:rank|step|epoch|group) \d+|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?%?|\b[a-z_]+\d*\.[a-z_]+")
 NOTHING = 1e-13  # what is left of an exact cancellation differs between machines
 
@@ -40,9 +41,8 @@ class Recording:
     results: list[str] = field(default_factory=list)
 
     def listed(self) -> list[str]:
-        """The first ones as they are, the others as one digest."""
-        rest = self.results[LISTED:]
-        return self.results[:LISTED] + ([f"{len(rest)} more {_digest(rest)}"] if rest else [])
+        """The first ones, and how many there are."""
+        return [*self.results[:LISTED], str(len(self.results))]
 
     def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, whose results are noted, or what it raises."""
@@ -54,20 +54,38 @@ class Recording:
             except Exception as error:
                 self.results.append(f"{function.__name__} raises {type(error).__name__} {' '.join(_names(str(error)))}")
                 raise
-            self.results.append(f"{function.__name__} {said(result)}")
+            if line := said(result):
+                self.results.append(f"{function.__name__} {line}")
             return result
 
         return noted
 
 
 def said(result: object) -> str:
-    """A result on one line: of a finding what matters most, and a digest of all its facts."""
-    whole = facts(result)
+    """A result on one line; "" for what is too long to be read there. Of a finding the digest of each detail follows behind a bar."""
     if isinstance(result, Finding):
-        short = [result.accepted, "absent" if result.absent else "", facts(result.value), facts(result.bound), result.samples]
-        return " ".join(map(str, [*short, *_names(result.explanation)[:6], _digest(whole)]))
-    text = json.dumps(whole, sort_keys=True)
-    return text if len(text) <= 100 else _digest(whole)
+        short = [
+            result.accepted,
+            "absent" if result.absent else "",
+            facts(result.value),
+            facts(result.bound),
+            facts(result.interval),
+            result.samples,
+        ]
+        details = [f"{key}{_digest(facts(value))}" for key, value in sorted(result.details.items())]
+        return " ".join(map(str, [*short, *_names(result.explanation)[:NAMED], DETAILS, *details]))
+    text = json.dumps(facts(result), sort_keys=True)
+    return text if len(text) <= LONGEST and not is_dataclass(result) else ""
+
+
+def as_before(before: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether the results of a test are those that are kept; a finding may have further details."""
+    return len(before) == len(now) and all(_same(one, two) for one, two in zip(before, now, strict=True))
+
+
+def _same(before: str, now: str) -> bool:
+    (one, _, old), (two, _, new) = before.partition(DETAILS), now.partition(DETAILS)
+    return one == two and set(old.split()) <= set(new.split())
 
 
 def facts(value: object) -> Any:
@@ -77,7 +95,7 @@ def facts(value: object) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float | np.floating):
-        return "0" if abs(value) < NOTHING else f"{value:.6g}" if math.isfinite(value) else str(float(value))
+        return _rounded(float(value))
     if isinstance(value, Trace):
         return "trace"
     if is_dataclass(value) and not isinstance(value, type):
@@ -124,7 +142,7 @@ class Renewing:
     def pytest_sessionfinish(self) -> None:
         FOLDER.mkdir(exist_ok=True)
         for file, found in self.kept.items():
-            lines = [f"{json.dumps(name)}: {json.dumps(results)}" for name, results in sorted(found.items()) if results]
+            lines = [f"{json.dumps(name)}: {json.dumps(results)}" for name, results in sorted(found.items()) if len(results) > 1]
             (FOLDER / f"{file.stem}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
@@ -132,13 +150,17 @@ def _names(text: str) -> list[str]:
     return NAMES.findall(text)
 
 
+def _rounded(value: float) -> str:
+    return "0" if abs(value) < NOTHING else f"{value:.6g}" if math.isfinite(value) else str(value)
+
+
 def _digest(value: object) -> str:
-    return "#" + hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+    return "#" + hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def main(chosen: Sequence[str]) -> int:
     """Run the tests of all judges (or the chosen files) and keep what the judges found; pytest's exit code."""
-    files = [ROOT / file for file in chosen] or tests()
+    files = [ROOT / file for file in chosen] or quick_tests()
     assert not any(STARTS_RANKS.search(file.name) for file in files), "what real ranks measure differs from run to run"
     return int(pytest.main(["-q", "-p", "no:cacheprovider", *map(str, files)], plugins=[Renewing()]))
 
