@@ -19,11 +19,12 @@ from suite.efficiency.slowdown import imbalance, why_slower
 from suite.efficiency.time_to_quality import Interruptions, reaches_sooner, smoothed
 from suite.efficiency.timing import mean_phases, phases, rows_per_step, settled, shares, step_ms, too_short
 from suite.efficiency.work import same_work, table
+from suite.equivalence.usable import rounding
 from suite.selftest.drawn import drawn_trace, machine
 from suite.selftest.synthetic import SECOND_NS, make_trace, sample_of
 from suite.stragglers.slow_rank import nobody_is_slow, occasionally_late, steadily_late, taking_turns, where_late
 
-SEEDS = range(1)
+SEEDS = range(2)
 ROOM = Room(4, "cores")
 WORDS = {1: "one device", 2: "2 ranks", 3: "3 ranks", 4: "4 ranks"}
 
@@ -149,8 +150,7 @@ def test_efficiency_against_its_bound(seed: int, bound: float) -> None:
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["data_wait_ms", "forward_ms", "optimizer_ms", "other_ms"])
 def test_the_rank_that_does_more_of_its_own(rank: int, phase: str) -> None:
-    longer: dict[str, Any] = {phase: lambda own, step: 70.0 if own == rank else 10.0}
-    more = [make_trace(ranks=3, steps=9, **longer)] * 3
+    more = [make_trace(ranks=3, steps=9, **{phase: lambda own, step: 70.0 if own == rank else 10.0}) for _ in range(3)]
     name, what = imbalance(mean_phases(more))[:2]
     assert (name, what) == (rank, "unnamed_ms" if phase == "other_ms" else phase)
     assert why_slower([make_trace(steps=9)], more, {}).startswith(f"rank {rank} takes 70 ms in")
@@ -205,8 +205,7 @@ def test_what_others_used(seed: int) -> None:
         for repeat, elapsed in enumerate((2.0, 6.0)):
             start = {"kind": "start", "rank": 0, "step": 0, "t_ns": SECOND_NS // 2, "queued_ns": 1000}
             changed = [{"kind": "usage", "rank": 0, "t_ns": 9 * SECOND_NS, "queued_ns": 1000 + (repeat + 1) * SECOND_NS}] if queued else []
-            opened: Any = lambda record, start=start: start if record["kind"] == "start" and queued else record  # noqa: E731
-            trace = make_trace(extra=changed, change=opened)
+            trace = make_trace(extra=changed, change=lambda record, start=start: start if record["kind"] == "start" and queued else record)
             found.append(replace(trace, ended={**trace.ended, "others": machine(seed + repeat, elapsed, used, stolen)}))
         return found
 
@@ -267,10 +266,11 @@ def test_time_to_quality(slowness: float, bound: float) -> None:
     assert curve[0] == pytest.approx(np.mean([10.0 * 0.9**step for step in range(1, 6)]))
     goal_at = 11
     if slowness == 1.0:
-        assert finding.details["goal"] == pytest.approx(float(curve[goal_at]), rel=0.01)
+        assert finding.details["goal"] == pytest.approx(float(curve[goal_at] + rounding("float32") * curve[0]))
         assert finding.details["table"]["rows"][0][1] == finding.details["table"]["rows"][1][1] == 16
     elif slowness == 2.0:
         assert finding.accepted is False
+        assert "have not reached" in finding.explanation
     flat = make_trace(steps=20, losses=[1.0])
     assert reaches_sooner(alone, together, flat, flat, [flat], LOST, bound).accepted is None
     short = make_trace(steps=1)
@@ -343,8 +343,7 @@ def test_ranks_that_are_late(rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["data_wait_ms", "forward_ms", "backward_ms", "optimizer_ms", "other_ms"])
 def test_the_phase_of_a_late_rank(rank: int, phase: str) -> None:
-    longer: dict[str, Any] = {phase: lambda own, step: 60.0 if own == rank and step > 2 else 20.0}
-    trace = make_trace(ranks=3, steps=8, **longer)
+    trace = make_trace(ranks=3, steps=8, **{phase: lambda own, step: 60.0 if own == rank and step > 2 else 20.0})
     said = where_late([trace, trace], rank)
     words = {
         "data_wait_ms": "waiting for data",
