@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -147,10 +148,16 @@ def test_efficiency_against_its_bound(seed: int, bound: float) -> None:
     assert why_slower(alone, two, {1: 8.0, 2: 8.0}) != why_slower(alone, two, {1: 8.0, 2: 16.0})
 
 
+def with_phase(phase: str, value: Callable[[int, int], float], steps: int) -> Trace:
+    """Three ranks, one of whose phases takes so many ms by rank and step."""
+    given: dict[str, Any] = {phase: value}
+    return make_trace(ranks=3, steps=steps, **given)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["data_wait_ms", "forward_ms", "optimizer_ms", "other_ms"])
 def test_the_rank_that_does_more_of_its_own(rank: int, phase: str) -> None:
-    more = [make_trace(ranks=3, steps=9, **{phase: lambda own, step: 70.0 if own == rank else 10.0}) for _ in range(3)]
+    more = [with_phase(phase, lambda own, step: 70.0 if own == rank else 10.0, steps=9) for _ in range(3)]
     name, what = imbalance(mean_phases(more))[:2]
     assert (name, what) == (rank, "unnamed_ms" if phase == "other_ms" else phase)
     assert why_slower([make_trace(steps=9)], more, {}).startswith(f"rank {rank} takes 70 ms in")
@@ -205,7 +212,11 @@ def test_what_others_used(seed: int) -> None:
         for repeat, elapsed in enumerate((2.0, 6.0)):
             start = {"kind": "start", "rank": 0, "step": 0, "t_ns": SECOND_NS // 2, "queued_ns": 1000}
             changed = [{"kind": "usage", "rank": 0, "t_ns": 9 * SECOND_NS, "queued_ns": 1000 + (repeat + 1) * SECOND_NS}] if queued else []
-            trace = make_trace(extra=changed, change=lambda record, start=start: start if record["kind"] == "start" and queued else record)
+
+            def change(record: Record, start: Record = start) -> Record:
+                return start if record["kind"] == "start" and queued else record
+
+            trace = make_trace(extra=changed, change=change)
             found.append(replace(trace, ended={**trace.ended, "others": machine(seed + repeat, elapsed, used, stolen)}))
         return found
 
@@ -343,7 +354,7 @@ def test_ranks_that_are_late(rank: int) -> None:
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("phase", ["data_wait_ms", "forward_ms", "backward_ms", "optimizer_ms", "other_ms"])
 def test_the_phase_of_a_late_rank(rank: int, phase: str) -> None:
-    trace = make_trace(ranks=3, steps=8, **{phase: lambda own, step: 60.0 if own == rank and step > 2 else 20.0})
+    trace = with_phase(phase, lambda own, step: 60.0 if own == rank and step > 2 else 20.0, steps=8)
     said = where_late([trace, trace], rank)
     words = {
         "data_wait_ms": "waiting for data",

@@ -6,6 +6,7 @@ import ast
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def one(what: str, function: str) -> Mutation:
 
 
 def test_a_change_counts_for_everybody_who_imported_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    module, importer = made(), ModuleType("suite.importer")
+    module: Any = made()
+    importer: Any = ModuleType("suite.importer")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(sys.modules, importer.__name__, importer)
     held = module.first
