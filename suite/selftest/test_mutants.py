@@ -8,17 +8,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fixtures.trace import Trace
-from reports.evidence import Finding
 from suite.selftest.mutants.operators import Mutation, mutations
 from suite.selftest.mutants.scope import modules, quick_tests_of
 from suite.selftest.mutants.sheet import Excuse, Sheet, Survivor, counted, page, read_excuses
 from suite.selftest.mutants.swap import NotSwapped, swap
-from suite.selftest.recorded import Recording, as_before, facts, said
-from suite.selftest.synthetic import make_trace
 
 SOURCE = """
 LIMIT = 3
@@ -145,34 +140,3 @@ def test_results_are_counted(tmp_path: Path) -> None:
     file.write_text('[[open]]\nmodule = "inputs/cases"\n')
     with pytest.raises(ValueError, match="no reason"):
         read_excuses(file)
-
-
-def test_findings_are_kept_without_their_words() -> None:
-    one = Finding(False, 2.0, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": np.array([1.0, 2.0])})
-    assert said(one) == said(
-        Finding(False, 2.0 + 1e-12, "steps", 1.0, "at_most", "rank 1 was too late in step 3", details={"rows": [1.0, 2.0]})
-    )
-    others = [
-        Finding(None, 2.0, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": np.array([1.0, 2.0])}),
-        Finding(False, 2.1, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": np.array([1.0, 2.0])}),
-        Finding(False, 2.0, "steps", 1.0, "at_most", "rank 2 is late in step 3", details={"rows": np.array([1.0, 2.0])}),
-        Finding(False, 2.0, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": np.array([2.0, 1.0])}),
-    ]
-    assert len({said(one), *map(said, others)}) == 5
-    assert facts({"b": {2, 1}, "a": float("nan")}) == {"a": "nan", "b": ["1", "2"]}
-    assert facts(1e-15) == "0"
-    trace: Trace = make_trace()
-    assert facts(trace) == "trace"
-    recording = Recording()
-    judge = recording.wrap(lambda value: value)
-    for value in range(10):
-        judge(value)
-    assert recording.listed()[:2] == ["<lambda> 0", "<lambda> 1"]
-    assert recording.listed()[-1] == "10"
-    more = said(Finding(False, 2.0, "steps", 1.0, "at_most", "rank 1 is late in step 3", details={"rows": [1.0, 2.0], "new": 1}))
-    assert as_before([said(one)], [more])
-    assert not as_before([more], [said(one)])
-    assert not as_before([said(one)], [said(others[2])])
-    with pytest.raises(ZeroDivisionError):
-        recording.wrap(lambda: 1 / 0)()
-    assert recording.results[-1].startswith("<lambda> raises ZeroDivisionError")
