@@ -82,9 +82,10 @@ def pytest_words(words: Sequence[str]) -> list[str]:
     given: list[str] = []
     criteria: list[str] = []
     for before, word in zip(("", *words), words, strict=False):
-        if word.endswith(".toml") and (before == "--job" or not before.startswith("-")):
-            ours = ROOMS / word
-            given += [*([] if before == "--job" else ["--job"]), str(ours) if ours.is_file() and not Path(word).exists() else word]
+        named = word.removeprefix("--job=")
+        if named.endswith(".toml") and (before == "--job" or named != word or not before.startswith("-")):
+            ours = ROOMS / named
+            given += [*([] if before == "--job" else ["--job"]), str(ours) if ours.is_file() and not Path(named).exists() else named]
         elif word.startswith("suite/"):
             criteria.append(str(ROOMS / word))
         else:

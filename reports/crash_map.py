@@ -54,7 +54,8 @@ def crash_map_words(rows: Rows, finding: Mapping[str, Any]) -> str:
     """What the map shows, as a sentence."""
     parts = [f"{count} {OUTCOMES.get(outcome, OTHER)[2] or outcome}" for outcome, count in _seen(rows)]
     rate = finding["details"].get("states_per_s")
-    quick = f" {rate} states judged a second." if rate else ""
+    runs = finding["details"].get("resumes_per_s")
+    quick = f" {rate} states judged a second of resuming{f', by {runs} resumes a second' if runs else ''}." if rate else ""
     return f"The worst that came of a crash at each operation of a save, by rank and kind of crash: {', '.join(parts)}.{quick}"
 
 

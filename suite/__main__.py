@@ -150,6 +150,7 @@ def _add_stacks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     stacks.add_argument(
         "--audits", type=Path, metavar="DIR", help="keep the audits there; one of the same job is judged again, not run again"
     )
+    stacks.add_argument("--kept", action="store_true", help="run nothing: make the page of the audits that are kept")
     page = ROOT / "docs" / "stacks.md"
     stacks.add_argument("--out", type=Path, default=page, metavar="FILE", help="the page (default docs/stacks.md); .json beside it")
     stacks.set_defaults(run=_stacks)
@@ -237,7 +238,7 @@ def _signals(asked: argparse.Namespace) -> int:
 def _stacks(asked: argparse.Namespace) -> int:
     from suite.stacks.command import run_stacks
 
-    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, audits=asked.audits)
+    wrong = run_stacks(asked.only, world_size=asked.world_size, seeds=asked.seeds, out=asked.out, audits=asked.audits, kept_only=asked.kept)
     return EXIT_NAMED if wrong else 0
 
 

@@ -101,10 +101,11 @@ def observe(launcher: Launcher, shape: Shape, folder: Path) -> Trace:
 
 def signals_of(trace: Trace) -> dict[str, Cell]:
     """Every signal of a trace, in the order of SIGNALS."""
-    return {signal: _cell(trace, signal) for signal in SIGNALS}
+    return {signal: cell_of(trace, signal) for signal in SIGNALS}
 
 
-def _cell(trace: Trace, signal: str) -> Cell:
+def cell_of(trace: Trace, signal: str) -> Cell:
+    """One signal of a trace."""
     if _captured(trace, signal):
         return Cell(CAPTURED)
     said = trace.not_seen()
@@ -163,7 +164,7 @@ def _absent(trace: Trace, signal: str) -> str:
 def _without_collectives(trace: Trace) -> str:
     """A loop that wraps its model into nothing that communicates, and of which no collective was seen, makes none."""
     models = [record for record in trace.records if record["kind"] == "model"]
-    wrapped = any(set(model["wrappers"]) - {"OptimizedModule"} or "groups" in model for model in models)
+    wrapped = any(set(model.get("wrappers") or ()) - {"OptimizedModule"} or "groups" in model for model in models)
     return "" if wrapped else "the loop reduces nothing, and its model is not wrapped"
 
 

@@ -136,7 +136,7 @@ def _by_metric(
         if outside := np.flatnonzero(~(off <= bound)).tolist():
             if (lost := _lost_share(alone, trace)) > RANDOM_SHARE:
                 return undecided(_drawn_at_random(trace, lost))
-            if said := _trained_otherwise(alone, permuted, trace):
+            if not lost and (said := _trained_otherwise(alone, permuted, trace)):
                 return undecided(
                     f"the weights that {named(trace)} evaluate are not those of one device, so their metrics cannot be compared: {said}"
                 )

@@ -45,7 +45,10 @@ def test_normalisation(audit: Audit) -> None:
     because=r"micro-batch \d+ weigh 1\.5 times|deviates most",
     threshold="the deviation that one device shows on the same samples in other orders; without [job] accumulate, half of the digits of a label's weight",
     assumptions=(_EXACT,),
-    limitations=("Judged at the largest world, in four micro-batches, or in as many as the job itself makes.",),
+    limitations=(
+        "Judged at the largest world, in four micro-batches, or in as many as the job itself makes.",
+        "A short window at the end of an epoch shows only within the run's steps, and where the loss is a cross-entropy that is a mean.",
+    ),
     overturned_by="A gradient in parts that differs from the one in one batch of the same samples.",
 )
 def test_accumulation(audit: Audit) -> None:
@@ -95,9 +98,9 @@ def test_batch_scaling(audit: Audit) -> None:
     twin=Fault("clip_by_part", rank=1),
     because=r"rank 1 clips by a norm of|direction of the gradient is not kept",
     threshold="what rounding does to a norm over all parameters, taken as a random walk of ten standard deviations",
-    assumptions=("Clipping is torch's clip_grad_norm_, or what calls it.",),
+    assumptions=("Two optimizers whose gradients are each clipped by themselves train two models, of which each keeps its direction.",),
     limitations=(
-        "Clipping by hand is told from none by the gradient's bits, but not judged.",
+        "Clipping by hand is judged by the norm that is applied, where one device's first two steps show that it clips to one norm; else it is left open.",
         "The direction is looked at the first four times that gradients are clipped.",
     ),
     overturned_by="A step in which the norm that a rank clips by is not that of the assembled gradient.",

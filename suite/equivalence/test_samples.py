@@ -14,11 +14,12 @@ from suite.equivalence.workers import workers_are_distinct
 _CONTENT = "A sample is known by a hash of the rows the model is given, so two samples count as different when their content differs."
 
 
+# A loader that fetches a batch ahead has the planted fault a step later than others.
 @criterion(
     "equivalence.data_coverage",
     claim="In every epoch each sample is consumed exactly once, by exactly one rank, at every world size.",
     twin=Fault("duplicate_sample", rank=1, step=2),
-    because=r"rank 1 consumes 1 sample twice in epoch 1 \(first at step 2\)|rank 1 takes other samples than rank 0 in step 2",
+    because=r"rank 1 consumes 1 sample twice in epoch 1 \(first at step [23]\)|rank 1 takes other samples than rank 0 in step [23]",
     threshold="0 samples consumed too often or not at all, declared padding apart",
     assumptions=(_CONTENT, "One device's run shows what an epoch holds; equal rows of real data are compared as multisets."),
     limitations=("Rows that the job augments at random before they reach the model cannot be recognised again: nothing is decided then.",),
@@ -35,7 +36,7 @@ def test_data_coverage(audit: Audit) -> None:
     "equivalence.data_order",
     claim="Each optimizer step sees the same samples at every world size, and every epoch visits them in a new order.",
     twin=Fault("duplicate_sample", rank=1, step=2),
-    because=r"in step 2 1 of \d+ samples of the global batch is missing|rank 1 takes other samples than rank 0 in step 2",
+    because=r"in step [23] 1 of \d+ samples of the global batch is missing|rank 1 takes other samples than rank 0 in step [23]",
     threshold="0 steps whose global batch differs from one device's",
     assumptions=(_CONTENT, "The order of samples within one global batch does not matter to its gradient."),
     limitations=("Reshuffling is judged from the first two epochs that the run reaches.",),

@@ -72,6 +72,7 @@ def test_scaler_agrees(audit: Audit) -> None:
     assumptions=("Two equal states of a generator that is drawn from give equal draws.",),
     limitations=(
         "Generators on the CPU and the current device are watched, in forwards and fetches; iterable data sets may shuffle alike by design.",
+        "What the training loop draws itself counts where it alters what a DataLoader hands over; generators are found in its variables and their attributes.",
     ),
     overturned_by="Two ranks with the same dropout mask or augmentation in one step, or with other initial weights.",
 )

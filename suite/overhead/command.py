@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +32,18 @@ def run_overhead(sizes: Sequence[int], *, pairs: int, traincheck: Path | None, o
         for million in sizes:
             if pairs:
                 costs = measure(launcher, Path(scratch), million, pairs=pairs, steps=STEPS[million], say=_say)
-                _put(document["sizes"], {"million": million, "pairs": pairs, "steps": STEPS[million], "costs": as_json(costs)})
+                _put(
+                    document["sizes"],
+                    {
+                        "million": million,
+                        "pairs": pairs,
+                        "steps": STEPS[million],
+                        "load": round(os.getloadavg()[0], 1),
+                        "costs": as_json(costs),
+                    },
+                )
             if traincheck is not None:
-                found = measure_traincheck(traincheck.absolute(), Path(scratch) / "traincheck", million, SETTLED + 4, 2, _say)
+                found = measure_traincheck(traincheck.absolute(), Path(scratch) / "traincheck", million, SETTLED + 3, 1, _say)
                 _put(document["traincheck"], found)
     stored.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     out.write_text(overhead_page(document))

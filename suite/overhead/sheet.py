@@ -30,7 +30,7 @@ def overhead_page(document: Mapping[str, Any]) -> str:
     lines = [HEAD.format(settled=document["settled"]), f"Machine: {document['machine']}. Commit {document['commit']}.", ""]
     for size in document["sizes"]:
         lines += _size(size)
-    return "\n".join([*lines, *_instructions(document), *_traincheck(document)]) + "\n"
+    return "\n".join([*lines, *_targets(document), *_instructions(document), *_traincheck(document)]) + "\n"
 
 
 def misses(document: Mapping[str, Any]) -> list[str]:
@@ -46,12 +46,18 @@ def misses(document: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _targets(document: Mapping[str, Any]) -> list[str]:
+    missed = misses(document)
+    return ["## Targets", "", *([f"- missed: {one}" for one in missed] or ["All are met."]), ""]
+
+
 def _size(size: Mapping[str, Any]) -> list[str]:
     costs: Sequence[Mapping[str, Any]] = size["costs"]
     lines = [
         f"## {size['million']} million parameters",
         "",
-        f"{size['pairs']} turns of {size['steps']} steps a level; a step without the probe takes {costs[0]['step_ms']:.1f} ms.",
+        f"{size['pairs']} turns of {size['steps']} steps a level; a step without the probe takes {costs[0]['step_ms']:.1f} ms. "
+        f"Load average at the end: {size['load']:g}, where these two ranks alone make 2: more than that is other work, and then only the first column means much.",
         "",
         "| level | inside the probe | allowed | ms a step | first steps, ms | wall | CPU |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -12,8 +12,12 @@ from fixtures.crash.attach import REFUSED
 from fixtures.crash.layout import REPLAY
 from fixtures.crash.operations import LOG, Log, Operation, read_log
 from fixtures.crash.progress import Progress, progress, requirements
+from fixtures.crash.python_level import HOW
 from fixtures.trace import Trace
+from suite.recovery.ends import how_it_ended
 
+RECOVERING, AGAIN, REMOVING = "recovery before its first step", "the same step saved again", "moving or removing older checkpoints"
+_REMOVES = ("unlink", "rmdir", "remove_tree")
 SAVES_BEFORE = 3  # a saver that keeps two checkpoints removes one for the first time in its third save
 
 
@@ -21,7 +25,8 @@ SAVES_BEFORE = 3  # a saver that keeps two checkpoints removes one for the first
 class Window:
     """One save: the step it saves, its operations, how far the ranks can come in it, and the step of the oldest checkpoint that is right.
 
-    `what` are words for it; `whole` says that it begins with the recording, when there was no checkpoint yet.
+    `what` are words for it; `whole` says that it begins with the recording, when there was no checkpoint yet. `phases` says of an operation (by its
+    number) what is more at stake than the save itself; `restart` how a recorded restart ended, "" where it ended well or is none.
     """
 
     step: int
@@ -31,6 +36,8 @@ class Window:
     part: Progress
     operations: tuple[Operation, ...]
     whole: bool = False
+    phases: Mapping[int, str] = field(default_factory=dict)
+    restart: str = ""
 
 
 class NoWindow(Exception):
@@ -66,14 +73,33 @@ def restart_of(recorded: Trace, step: int, came_back_at: int) -> Window:
     if not log.operations:
         raise NoWindow("the restart changed no file")
     what = f"restart after a crash in the save of step {step}, which saves it again"
-    return _window(recorded, log, step, came_back_at, what, 0, len(log.operations))
+    step_of = _steps(recorded, log.operations)
+    phases = {one.n: AGAIN if step_of[one.n] else RECOVERING for one in log.operations}
+    ending = how_it_ended(recorded) if recorded.crashed else ""
+    return replace(_window(recorded, log, step, came_back_at, what, 0, len(log.operations)), phases=phases, restart=ending)
 
 
 def _window(recorded: Trace, log: Log, step: int, oldest: int, what: str, first: int, last: int) -> Window:
     if waits_unseen(recorded):
         log = replace(log, causal=False)
     part = progress(log, requirements(log, _times(recorded.collectives, "arrive_ns")), first, last)
-    return Window(step, oldest, what, log, part, tuple(one for one in log.operations if first <= one.n < last))
+    inside = tuple(one for one in log.operations if first <= one.n < last)
+    return Window(step, oldest, what, log, part, inside, phases=dict.fromkeys(_taken_away(inside), REMOVING))
+
+
+def _taken_away(inside: Sequence[Operation]) -> list[int]:
+    """Numbers of the operations that move or remove what none of these operations made."""
+    own: set[str] = set()
+    found = []
+    for one in inside:
+        mine = any(one.path == name or one.path.startswith(f"{name}/") for name in own)
+        if one.op in ("open", "mkdir"):
+            own.add(one.path)
+        elif one.op in ("link", "symlink") or (one.op == "rename" and mine):
+            own.add(one.to)
+        elif one.op in (*_REMOVES, "rename") and not mine and not one.tried:
+            found.append(one.n)
+    return found
 
 
 def waits_unseen(recorded: Trace) -> bool:
@@ -92,7 +118,8 @@ def _log(recorded: Trace) -> Log:
         raise NoWindow(f"the recording has a gap: {found.trouble}")
     differing: Sequence[str] = json.loads(replay.read_text())["differences"] if replay.exists() else ["it was never replayed"]
     if differing:
-        raise NoWindow(f"replaying the recording does not give what the run left: {differing[0]} (a writer that system calls do not show)")
+        unseen = "Python does not show, and ptrace is forbidden" if found.how == HOW else "system calls do not show"
+        raise NoWindow(f"replaying the recording does not give what the run left: {differing[0]} (a writer that {unseen})")
     return found
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,11 @@ from fixtures.job import Job, load_job
 from fixtures.runs import RunRoom, obtain
 from fixtures.world import Launcher, open_launcher
 from suite.recovery.test_crash_states import test_crash_states
+from suite.recovery.test_two_runs import test_two_runs
 
 SAVERS = Path(__file__).resolve().parents[2] / "workloads" / "broken" / "recovery"
+JUDGED_BY = {"late_writer": test_two_runs}
+"""What is wrong with a saver only where another run is in its folder; the others are judged by test_crash_states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,18 @@ def savers(names: Iterable[str] = ()) -> list[str]:
 
 def judged(launcher: Launcher, folder: Path, name: str, *, sound: bool, world_size: int = 2) -> Judged:
     """The criterion, as is, on one saver, in real worlds."""
+    test = JUDGED_BY.get(name, test_crash_states)
     job = load_job(SAVERS / name / ("clean.toml" if sound else "job.toml"))
     began = time.monotonic()
-    declared = criterion_of(test_crash_states)
+    declared = criterion_of(test)
     assert declared is not None
-    result = run_part(declared, audit_of(launcher, folder, job, world_size))
+    result = run_part(declared, audit_of(launcher, folder, job, world_size, test))
     return Judged(name, sound, result, time.monotonic() - began)
 
 
-def audit_of(launcher: Launcher, folder: Path, job: Job, world_size: int) -> Audit:
+def audit_of(launcher: Launcher, folder: Path, job: Job, world_size: int, test: Callable[[Audit], None] = test_crash_states) -> Audit:
     """An audit of its own for one job, that keeps no evidence."""
-    declared = criterion_of(test_crash_states)
+    declared = criterion_of(test)
     assert declared is not None
     room = RunRoom(job, folder / job.name, lambda: launcher, lambda run_id, step, steps: None, lambda *kept: None)
     return Audit(job, declared, "as_is", "gloo", "warm", world_size, {"cores": os.cpu_count() or 1}, {}, lambda spec: obtain(room, spec))

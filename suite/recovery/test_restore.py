@@ -35,7 +35,7 @@ LEFT_OUT = {
         "averaged weights are seen where they are a module of the trained one's shapes, not where they are a bare list of tensors",
     ),
     overturned_by="a checkpoint whose restored state differs from the state of the uninterrupted run at that step",
-    version=2,
+    version=3,
 )
 def test_restore(audit: Audit) -> None:
     """Right after a restore the job holds the state that the uninterrupted run had at the saved step, for every checkpoint tried."""

@@ -12,7 +12,7 @@ from fixtures.crash.attach import REFUSED
 from fixtures.crash.layout import REPLAY
 from fixtures.crash.operations import LOG, Log, Message, Operation, read_log, write_log
 from fixtures.trace import Trace, load_trace
-from suite.recovery.crash_window import NoWindow, from_the_beginning, steps_needed, window_of
+from suite.recovery.crash_window import AGAIN, RECOVERING, REMOVING, NoWindow, from_the_beginning, restart_of, steps_needed, window_of
 from suite.selftest.synthetic import SECOND_NS, write_trace
 
 EVERY = 2
@@ -42,6 +42,32 @@ def test_the_third_save_is_looked_at_or_the_last_before_it(tmp_path: Path) -> No
     assert (third.part.first, third.part.last) == ((2,), (4,))
     assert steps_needed(5, EVERY) == 8
     assert steps_needed(50, EVERY) == 50
+
+
+def test_what_a_save_removes_of_older_ones_stands_apart(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, 2, 4, 6, 6, 6, 6)
+    log = read_log(tmp_path / LOG)
+    kinds = {2: "open", 4: "unlink", 5: "unlink"}
+    changed = [
+        replace(one, op=kinds.get(one.n, one.op), path="checkpoints/step_2" if one.n == 5 else one.path) for one in log.operations
+    ]  # fmt: skip
+    write_log(replace(log, operations=tuple(changed)), tmp_path / LOG)
+
+    assert window_of(trace, EVERY).phases == {5: REMOVING}
+    changed[2:] = [
+        replace(changed[2], op="rename", path="checkpoints/step_2", to="checkpoints/old"), replace(changed[3], path="checkpoints/step_6"),
+        replace(changed[4], op="unlink", path="checkpoints/old/part"), replace(changed[5], op="rmdir", path="checkpoints/old"),
+    ]  # fmt: skip
+    write_log(replace(log, operations=tuple(changed)), tmp_path / LOG)
+
+    assert window_of(trace, EVERY).phases == {2: REMOVING, 4: REMOVING, 5: REMOVING}
+
+
+def test_a_restart_is_cut_in_its_recovery_and_while_it_saves_the_step_again(tmp_path: Path) -> None:
+    window = restart_of(recorded(tmp_path, 0, 2, 2), 6, 4)
+
+    assert window.phases == {0: RECOVERING, 1: AGAIN, 2: AGAIN}
+    assert window.restart == ""
 
 
 def test_from_the_beginning_takes_all_saves_up_to_it(tmp_path: Path) -> None:

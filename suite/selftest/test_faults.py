@@ -43,6 +43,7 @@ ONE_OF_EACH = (
     Fault("scale_loss", by="rows"),
     Fault("rank_steps"),
     Fault("overflow", rank=1, step=2),
+    Fault("carry_away", step=2),
     Fault("clip_by_part", rank=1),
     Fault("coarse_reduce", dtype="bfloat16"),
     Fault("pad_evaluation", rank=1),
@@ -71,7 +72,7 @@ def test_a_fault_survives_json(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'clip_by_part', 'coarse_reduce'"),
+        ({"kind": "sleeep"}, "unknown fault kind 'sleeep'; use one of 'carry_away', 'clip_by_part'"),
         ({"kind": "sleep", "ms": 5}, "needs 'where'"),
         ({"kind": "sleep", "ms": 5, "where": "nowhere"}, "where='nowhere'; use one of 'backward'"),
         ({"kind": "sleep", "ms": "5", "where": "data"}, "ms='5'; give a number"),

@@ -100,7 +100,7 @@ def ours() -> list[int]:
     return found
 
 
-def hostile(folder: Path, how: str, *, limit_s: float = LIMIT_S, more: str = "") -> Job:
+def hostile(folder: Path, how: str, *, limit_s: float, more: str) -> Job:
     """A job.toml for one way to be hostile."""
     folder.mkdir(parents=True, exist_ok=True)
     command = f"{TRAIN} --how {how} --batch {{per_rank_batch}} --steps {{steps}} --out {{out}}{more}"
@@ -110,11 +110,11 @@ def hostile(folder: Path, how: str, *, limit_s: float = LIMIT_S, more: str = "")
     return load_job(folder / "job.toml")
 
 
-def judged(runs: CriterionRuns, how: str, **options: object) -> PartResult:
-    """What a user is told: always one line that can be shown anywhere, in time; and no process of the job is left."""
+def judged(runs: CriterionRuns, how: str, *, limit_s: float = LIMIT_S, more: str = "") -> PartResult:
+    """What a user is told: always one line that can be shown anywhere, in the time of two runs; and no process of the job is left."""
     began = time.monotonic()
-    result = runs.judged(hostile(runs.folder / f"{how}-job", how, **options), same_work)  # type: ignore[arg-type]
-    assert time.monotonic() - began < LIMIT_S + 2 * GRACE_S + SLACK_S
+    result = runs.judged(hostile(runs.folder / f"{how}-job", how, limit_s=limit_s, more=more), same_work)
+    assert time.monotonic() - began < 2 * (limit_s + 2 * GRACE_S) + SLACK_S
     assert result.finding.explanation.isprintable(), result.finding.explanation
     assert len(result.finding.explanation) < 700
     pids = [int(note.read_text()) for note in runs.folder.glob(f"{how}/**/*.pid")]

@@ -8,11 +8,12 @@ import pytest
 
 from fixtures.crash.operations import Log, Operation
 from fixtures.crash.progress import Progress, cuts, progress, requirements
+from fixtures.crash.python_level import HOW
 from fixtures.crash.states import Kind, State, States
 from fixtures.crash.tree import first_tree
 from suite.recovery.alignment import states_of
 from suite.recovery.crash_states import Explored, Tried, outcome_of, survives_every_crash_state
-from suite.recovery.crash_window import Window, waits_unseen
+from suite.recovery.crash_window import AGAIN, REMOVING, Window, waits_unseen
 from suite.recovery.returns import Outcome, Return
 from suite.selftest.synthetic import ended_well, make_trace
 from suite.selftest.test_judges_recovery import control_run, resumed_run
@@ -83,6 +84,39 @@ def test_what_was_not_seen_or_not_tried_decides_nothing() -> None:
 
     assert [one.accepted for one in (unseen, hanging, nothing, refused, crashed)] == [None] * 5
     assert refused.explanation == "ptrace is refused"
+
+
+def test_what_the_probe_alone_recorded_can_fail_but_never_pass() -> None:
+    def at_python_level(one: Explored) -> Explored:
+        return replace(one, window=replace(one.window, log=replace(one.window.log, how=HOW)))
+
+    right = survives_every_crash_state(CONTROL, [at_python_level(explored("resumed_newest", "resumed_previous"))])
+    wrong = survives_every_crash_state(CONTROL, [at_python_level(explored("torn"))])
+
+    assert (right.accepted, wrong.accepted) == (None, False)
+    for one in (right, wrong):
+        assert "writers in C++, child processes and mmap are not seen; power loss is not judged" in one.explanation
+    assert "allow ptrace" in right.explanation
+
+
+def test_each_hard_case_is_counted_or_said_to_be_missing() -> None:
+    saved, restarted = explored("resumed_newest"), explored("resumed_previous", "torn")
+    saved = replace(saved, window=replace(saved.window, phases={0: REMOVING}))
+    restarted = replace(restarted, window=replace(restarted.window, phases={0: AGAIN}, restart="died of a name"))
+
+    both, alone = (survives_every_crash_state(CONTROL, worlds).details for worlds in ([saved, restarted], [saved]))
+
+    assert both["exercised"] == {
+        "rotation racing a crash": "1 operations, 1 folders",
+        "crash during recovery": "no file is changed there, and the restart died of a name",
+        "second crash": "1 operations, 2 folders",
+        "same step saved twice": "1 operations, 2 folders",
+    }
+    assert alone["exercised"]["second crash"] == "no restart was cut"
+    assert {row["what"] for row in both["crash_map"]} == {
+        "save of step 6: moving or removing older checkpoints",
+        "save of step 6: the same step saved again",
+    }
 
 
 def test_a_bound_shows_in_the_verdict() -> None:

@@ -130,11 +130,15 @@ def test_one_scale_or_skip_of_one_rank(place: tuple[int, int]) -> None:
 
 
 def test_scales_that_agree_are_counted() -> None:
-    for scales in ({"loss_scale": lambda rank, step: None if step == 2 else 8.0}, {"skipped": lambda rank, step: step in (2, 3)}):
+    some: list[dict[str, Any]] = [
+        {"loss_scale": lambda rank, step: None if step == 2 else 8.0},
+        {"skipped": lambda rank, step: step in (2, 3)},
+    ]
+    for scales in some:
         finding = scalers_agree([make_trace(ranks=2), make_trace(ranks=2, **scales)])
         accepted(finding)
         assert (finding.value, finding.bound, finding.samples) == (0, 0, 12)
-    once = {"ranks": 2, "ended": ended_well(2, rank1=1), "loss_scale": 8.0}
+    once: dict[str, Any] = {"ranks": 2, "ended": ended_well(2, rank1=1), "loss_scale": 8.0}
     undecided(scalers_agree([make_trace(**once)]), "did not end well")
     assert scalers_agree([make_trace(ranks=2)]).absent
 
@@ -257,7 +261,7 @@ def test_rates_by_another_pace(pace: int) -> None:
         return
     names(finding, "in step 2, one device's 0.09")
     assert ("2 times as fast" in finding.explanation) is (pace == 2)
-    seen = {"schedule": lambda rank, step: 3 + pace * step}
+    seen: dict[str, Any] = {"schedule": lambda rank, step: 3 + pace * step}
     finding = rates_follow_samples(
         make_trace(steps=6, schedule=lambda rank, step: 3 + step, **at_pace(1)), [make_trace(ranks=2, **at_pace(pace), **seen)]
     )

@@ -139,7 +139,7 @@ def test_how_far_out_inputs_may_lie(tmp_path: Path, place: tuple[int, int], valu
     rank, step = place
     name = "input_high" if value > 0 else "input_low"
     usual = 1.0 if value > 0 else -1.0
-    moved = {name: lambda own, at: value if (own, at) == place else usual}
+    moved: dict[str, Any] = {name: lambda own, at: value if (own, at) == place else usual}
     clean = make_trace(ranks=2)
     finding = far_out_is_noticed(clean, answer(tmp_path / "run", ("UA1 left out", ""), steps=6, codes=(0, 0), **moved), clean)
     assert finding.accepted is verdict

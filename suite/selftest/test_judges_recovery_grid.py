@@ -63,7 +63,8 @@ def test_one_part_of_one_rank(part: str, rank: int, step: int) -> None:
 def test_parts_that_not_every_job_has(part: str, missing: bool) -> None:
     own: dict[str, Any] = {part: PARTS[part], "optimizer_digest": "o"}
     control = states_of(make_trace(ranks=2, **own))
-    other = states_of(make_trace(ranks=2, optimizer_digest="o", **({} if missing else {part: [[3.0, 0]] if part == "scales" else "e"})))
+    theirs: dict[str, Any] = {} if missing else {part: [[3.0, 0]] if part == "scales" else "e"}
+    other = states_of(make_trace(ranks=2, optimizer_digest="o", **theirs))
     found = compare_from(control, other, 0)
     assert found.unseen == ((part,) if missing else ())
     assert (found.difference is None) is missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,8 @@ def test_parts_that_no_factor_explains_and_the_edge_of_the_noise() -> None:
     assert odd.accepted is False
     assert "no single rank's part explains it" in odd.text
     for excess, verdict in ((5e-7, True), (2e-5, False)):
-        assert judged(spread_over(held=lambda rank, step, at, excess=excess: even(rank, step, at) * (1 + excess))).accepted is verdict
+        more: Any = lambda rank, step, at, excess=excess: even(rank, step, at) * (1 + excess)  # noqa: E731
+        assert judged(spread_over(held=more)).accepted is verdict
     assert judged(spread_over(), count=2).accepted is None
     assert judged(spread_over(), count=3).accepted is True
     same = parts_agree(spread_over(), make_trace(), [make_trace()] * 5)
@@ -174,10 +176,15 @@ def test_replicas_of_a_part(rank: int, step: int) -> None:
         assert f"from step {step} on, in 1 steps (those that both hold alike: R S(0))" in finding.explanation
 
 
+def _said(parts: Parts, trace: Trace) -> Parts:
+    return parts
+
+
 def test_own_parts_are_judged_apart() -> None:
     undecided(parameters_agree([spread_over()]), "no run of one device was given")
     for verdict, steps in ((True, 0), (False, 3), (False, 0), (None, 0)):
-        finding = parameters_agree([spread_over()], lambda trace, verdict=verdict, steps=steps: Parts(verdict, "so it was said", 1, steps))
+        parts = Parts(verdict, "so it was said", 1, steps)
+        finding = parameters_agree([spread_over()], partial(_said, parts))
         assert finding.accepted is verdict
         assert "so it was said" in finding.explanation
         assert finding.value == {True: 0, False: steps or 1, None: None}[verdict]

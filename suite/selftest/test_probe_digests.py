@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -86,3 +87,12 @@ def test_rows_hash_alike_wherever_they_are(digests: ModuleType) -> None:
 def test_small_whole_numbers_in_float64_do_not_collide(digests: ModuleType) -> None:
     grid = torch.cartesian_prod(*(torch.arange(0.0, 32.0, dtype=torch.float64),) * 3)
     assert len(set(digests.row_hashes([grid]))) == 32**3
+
+
+def test_a_generators_state_is_the_same_number_in_every_process() -> None:
+    """Ranks that torchrun starts share no parent: what differs from process to process (the hash of None, before Python 3.12) must not be in it."""
+    probe = Path(__file__).resolve().parents[2] / "fixtures" / "probe"
+    look = "import random, sys; sys.path.insert(0, sys.argv[1]); random.seed(1); from rankproof_probe.generators import _python_state; print(_python_state())"
+    said = {subprocess.run([sys.executable, "-c", look, str(probe)], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+
+    assert len(said) == 1

@@ -52,6 +52,13 @@ def test_what_a_job_does_not_have_is_not_applicable() -> None:
     assert found["wait for data"][0] == found["fetches of data loaders"][0] == NOT_APPLICABLE
 
 
+def test_a_gradient_that_changes_behind_backward_may_be_clipped_by_hand() -> None:
+    found = states(signals([make_trace(ranks=1, left_digest="another")]))
+
+    assert found["clipping"][0] == NOT_SEEN
+    assert "clipping by hand cannot be told" in found["clipping"][1]
+
+
 def test_what_did_not_come_is_not_seen_with_the_probes_reason() -> None:
     said: Record = {"kind": "not_seen", "rank": 0, "signal": "samples", "reason": "the inputs of Net hold no tensor with rows"}
     other: Record = {"kind": "not_seen", "rank": 0, "signal": "device_times", "reason": "phase times are of the host"}
@@ -94,13 +101,14 @@ def test_no_run_at_all_is_not_seen() -> None:
 
 
 def test_only_runs_without_a_fault_count(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"level": "default", "numerics": "as_run"}
+    asked: dict[str, Any] = {"level": "default", "numerics": "as_run", "global_batch": 8}
     write_trace(tmp_path / "plain", ranks=2, spec={**asked, "run_id": "plain", "faults": []})
     write_trace(tmp_path / "full", ranks=2, spec={**asked, "run_id": "full", "level": "full"})
     write_trace(tmp_path / "faulty", ranks=2, spec={**asked, "run_id": "faulty", "faults": [{"kind": "sleep"}]})
     write_trace(tmp_path / "again", ranks=2, spec={**asked, "run_id": "again", "resume_from": "plain"})
     write_trace(tmp_path / "alone", ranks=1, spec={**asked, "run_id": "alone"})
-    plain, resumed = of_interest(tmp_path, 2)
+    write_trace(tmp_path / "larger", ranks=2, spec={**asked, "run_id": "larger", "global_batch": 16})
+    plain, resumed = of_interest(tmp_path, 2, 8)
 
     assert [trace.spec["run_id"] for trace in plain] == ["full", "plain"]
     assert [trace.spec["run_id"] for trace in resumed] == ["again"]
@@ -147,8 +155,8 @@ def finished(folder: Path, area: str, job_hash: str = "h") -> Path:
         }
         for one in areas
     ]
-    whole = {"criteria": rows, "world": {"world_size": 2}, "identity": {"job_hash": job_hash}}
-    write_trace(folder / "traces" / "run", ranks=2, spec={"level": "full", "numerics": "as_run"})
+    whole = {"criteria": rows, "world": {"world_size": 2}, "identity": {"job_hash": job_hash}, "job": {"global_batch": 8}}
+    write_trace(folder / "traces" / "run", ranks=2, spec={"level": "full", "numerics": "as_run", "global_batch": 8})
     (folder / "audit.json").write_text(json.dumps(whole))
     return folder
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import learning
-from fixtures.learning import MOST_LESSONS, Learnt, learn, lesson_of, note_imports, rebound
+from fixtures.learning import MOST_LESSONS, Learnt, learn, lesson_of, note_imports, rebound, take_lesson
 
 
 @pytest.fixture
@@ -60,32 +60,41 @@ def test_an_import_that_takes_too_long_is_ended(packages: Path, monkeypatch: pyt
 def test_what_the_first_rank_imported_is_imported_but_for_what_reads_its_rank(packages: Path) -> None:
     (packages / "plain_library.py").write_text("VALUE = 1")
     (packages / "ranked_library.py").write_text("import os, plain_library\nRANK = os.environ.get('RANK')")
-    lesson, learnt = packages / "imports", Learnt()
-    lesson.write_text(json.dumps(["ranked_library", "plain_library", *(f"absent_{number}" for number in range(60))]))
-    learn(learnt, lesson, [])
+    learnt = Learnt()
+    learn(learnt, ["ranked_library", "plain_library", *(f"absent_{number}" for number in range(60))], [])
 
     assert "plain_library" in learnt.names
     assert learnt.refused == {"ranked_library": "its import reads RANK"}
     assert "ranked_library" not in sys.modules
     assert learnt.lessons == 1
-    assert not lesson.exists()
 
 
 def test_few_modules_are_not_worth_a_trial(packages: Path) -> None:
     (packages / "plain_library.py").write_text("VALUE = 1")
-    (packages / "imports").write_text(json.dumps(["plain_library"]))
     learnt = Learnt()
-    learn(learnt, packages / "imports", [])
+    learn(learnt, ["plain_library"], [])
 
     assert (learnt.names, learnt.lessons) == ([], MOST_LESSONS)
     assert lesson_of(learnt, packages) is None
 
 
-def test_a_rank_that_did_not_end_well_teaches_nothing(tmp_path: Path) -> None:
-    learnt = Learnt()
-    learn(learnt, tmp_path / "absent", [])
+def test_a_lesson_is_taken_out_of_the_runs_folder(tmp_path: Path) -> None:
+    """A rank that did not come to its end has said nothing."""
+    (tmp_path / "imports").write_text('["numpy"]')
 
-    assert learnt == Learnt()
+    assert take_lesson(tmp_path / "imports") == ["numpy"]
+    assert not (tmp_path / "imports").exists()
+    assert take_lesson(tmp_path / "imports") is None
+    assert take_lesson(None) is None
+
+
+def test_what_there_is_no_time_for_is_left_to_the_ranks(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (packages / "plain_library.py").write_text("VALUE = 1")
+    monkeypatch.setattr(learning, "LESSON_S", -1.0)
+    learnt = Learnt()
+    learn(learnt, ["plain_library", *(f"absent_{number}" for number in range(60))], [])
+
+    assert (learnt.names, learnt.refused, learnt.lessons) == ([], {}, 1)
 
 
 def test_only_installed_modules_are_noted(packages: Path) -> None:

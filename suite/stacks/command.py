@@ -33,16 +33,20 @@ AUDITED, JUDGED = {0, 1}, {0, 1, 4}
 """What pytest and `suite judge` exit with when everything was judged, whatever came of it."""
 
 
-def run_stacks(only: Sequence[str], *, world_size: int, seeds: int, out: Path, audits: Path | None) -> int:
+def run_stacks(only: Sequence[str], *, world_size: int, seeds: int, out: Path, audits: Path | None, kept_only: bool = False) -> int:
     """Audit the chosen jobs, renew their results, write the page; the number of jobs with a finding that nothing explains, or a stale one.
 
-    audits: where they are kept, None for a temporary folder.
+    audits: where they are kept, None for a temporary folder. kept_only: run nothing; an area that was not audited is not run, a job without any stays as it was.
     """
     chosen, everything, store = read_stacks(STACKS, only), read_stacks(STACKS), out.with_suffix(".json")
     results = read_results(store)
     for number, stack in enumerate(chosen, 1):
         began = time.monotonic()
-        result = results[stack.name] = audited(stack, world_size, seeds, audits)
+        folders = kept_of(stack, world_size, audits) if kept_only else None
+        if folders == []:
+            print(f"[{number}/{len(chosen)}] {stack.name}: no audit of it is kept", flush=True)
+            continue
+        result = results[stack.name] = audited(stack, world_size, seeds, audits, folders)
         kept = [results[one.name] for one in everything if one.name in results]
         write_results(store, kept)
         out.write_text(page(everything, results))
@@ -51,16 +55,19 @@ def run_stacks(only: Sequence[str], *, world_size: int, seeds: int, out: Path, a
         print(f"[{number}/{len(chosen)}] {stack.name} {time.monotonic() - began:.0f} s  {said}", flush=True)
         for line in problems(stack, result):
             print(f"    {line}", flush=True)
-    return sum(bool(problems(stack, results[stack.name])) for stack in chosen)
+    return sum(bool(problems(stack, results[stack.name])) for stack in chosen if stack.name in results)
 
 
-def audited(stack: Stack, world_size: int, seeds: int, audits: Path | None) -> Result:
-    """The audits of one job, then its further seeds as they are. Raises StacksError where a library is missing or an audit did not come about."""
+def audited(stack: Stack, world_size: int, seeds: int, audits: Path | None, folders: Sequence[Path] | None = None) -> Result:
+    """The audits of one job (`folders`, where they are there), then its further seeds as they are.
+
+    Raises StacksError where a library is missing or an audit did not come about.
+    """
     versions = _versions(stack)
     folder = Path(tempfile.mkdtemp(prefix="rankproof-stacks-"))
     try:
         kept = audits.absolute() if audits else folder
-        result = result_of(stack.name, [_audit(stack, area, world_size, kept) for area in AREAS], versions)
+        result = result_of(stack.name, folders or [_audit(stack, area, world_size, kept) for area in AREAS], versions)
         further = {seed: _as_it_is(stack.job, seed, world_size, folder / f"seed-{seed}") for seed in range(1, seeds)}
         return replace(result, seeds=further)
     finally:
@@ -74,9 +81,20 @@ def _versions(stack: Stack) -> dict[str, str]:
         raise StacksError(f"{stack.name} needs {missing.name}: pip install -c constraints.txt -e '.[stacks]'") from None
 
 
+def kept_of(stack: Stack, world_size: int, audits: Path | None) -> list[Path]:
+    """The audits of a job that are kept below `audits`, judged again."""
+    wanted = job_hash(load_job(stack.job))
+    there = [area for area in AREAS if audits is not None and is_of(_place(audits.absolute(), stack, area), wanted, world_size)]
+    return [_audit(stack, area, world_size, audits.absolute()) for area in there] if audits is not None else []
+
+
+def _place(kept: Path, stack: Stack, area: str) -> Path:
+    return kept / f"{stack.name.replace('/', '-')}-{area}"
+
+
 def _audit(stack: Stack, area: str, world_size: int, kept: Path) -> Path:
     """The folder of a finished audit of one area; judged again where it is there already."""
-    folder = kept / f"{stack.name.replace('/', '-')}-{area}"
+    folder = _place(kept, stack, area)
     if is_of(folder, job_hash(load_job(stack.job)), world_size):
         _call([sys.executable, "-m", "suite", "judge", str(folder)], JUDGED, f"judging {folder.name} again")
         return folder

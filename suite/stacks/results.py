@@ -12,7 +12,7 @@ from fixtures.trace import Trace, load_trace
 from suite.stacks.signals import Signal, signals
 
 AREAS = ("equivalence", "recovery")
-PLAIN = ("faults", "damage", "resume_from", "permute", "command", "global_batch", "micro_batches", "record", "state", "stop_after")
+PLAIN = ("faults", "damage", "resume_from", "permute", "command", "micro_batches", "record", "state", "stop_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def result_of(name: str, audits: Sequence[Path], versions: Mapping[str, str]) ->
     """The result of a job's finished audits (one for each area, or one for all), from their audit.json and traces."""
     found = [json.loads((folder / "audit.json").read_text()) for folder in audits]
     world_size = int(found[0]["world"]["world_size"])
-    runs = [of_interest(folder / "traces", world_size) for folder in audits]
+    runs = [of_interest(folder / "traces", world_size, audit["job"]["global_batch"]) for folder, audit in zip(audits, found, strict=True)]
     shown = signals([trace for plain, _ in runs for trace in plain], [trace for _, resumed in runs for trace in resumed])
     said = {one.criterion: one for audit, folder in zip(found, audits, strict=True) for one in verdicts_of(audit, folder)}
     for audit, folder in zip(found, audits, strict=True):
@@ -75,12 +75,12 @@ def verdicts_of(audit: Mapping[str, Any], folder: Path) -> tuple[Verdict, ...]:
     )  # fmt: skip
 
 
-def of_interest(traces: Path, world_size: int) -> tuple[Sequence[Trace], Sequence[Trace]]:
-    """The fault-free runs of a world size, the most telling level first, and, of those that were started again, one."""
+def of_interest(traces: Path, world_size: int, global_batch: int) -> tuple[Sequence[Trace], Sequence[Trace]]:
+    """The fault-free runs of a world size with the job's own batch, the most telling level first, and, of those that were started again, one."""
     specs = [
         (path.parent, json.loads(path.read_text())) for path in sorted(traces.glob("*/spec.json")) if (path.parent / "ended.json").exists()
     ]
-    own = [(folder, spec) for folder, spec in specs if spec.get("world_size") == world_size]
+    own = [(folder, spec) for folder, spec in specs if (spec.get("world_size"), spec.get("global_batch")) == (world_size, global_batch)]
     plain = [(folder, spec) for folder, spec in own if not any(spec.get(key) for key in PLAIN)]
     again = [folder for folder, spec in own if spec.get("resume_from") and not any(spec.get(key) for key in PLAIN if key != "resume_from")]
     levels = {"full": 0, "gradient": 1, "default": 2, "timing": 3}

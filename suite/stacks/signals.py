@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fixtures.trace import NotSeen, Trace
+from suite.signals import ABSENT, cell_of
 
 CAPTURED, NOT_APPLICABLE, NOT_SEEN = "captured", "not applicable", "not seen"
 NO_RECORD = "no record of it came"
@@ -110,6 +111,14 @@ def _parameters(trace: Trace) -> tuple[str, str]:
         return NOT_SEEN, NO_RECORD
     layouts = sorted({str(one.get("layout", "replicated")) for one in _model(trace).get("parameters", ())})
     return CAPTURED, f"digest after every step; {', '.join(layouts) or 'replicated'}"
+
+
+def _clipping(trace: Trace) -> tuple[str, str]:
+    """As the probe's own table has it: gradients that change behind backward with no call of torch's are clipped by hand, perhaps, and not seen."""
+    cell = cell_of(trace, "clipping")
+    return {CAPTURED: (CAPTURED, "its norm, limit and effect"), ABSENT: (NOT_APPLICABLE, cell.why)}.get(
+        cell.state, (NOT_SEEN, cell.why or NO_RECORD)
+    )
 
 
 def _buffers(trace: Trace) -> tuple[str, str]:
@@ -234,9 +243,7 @@ LOOKS: dict[str, Look] = {
     "loss": _in_every_step("losses", lambda trace: f"{int(trace.steps['micro_batches'].max())} backward passes a step"),
     "gradient of the first step": _gradient,
     "gradient norms": _norms,
-    "clipping": _where_used(
-        "clip", lambda trace: "its norm, limit and effect", "no clip_grad_norm_ or clip_grad_value_ of torch was called"
-    ),
+    "clipping": _clipping,
     "learning rate": _in_every_step("lr", lambda trace: f"{len(trace.steps['lr'].iloc[0])} parameter groups"),
     "schedule": _where_used("schedule", lambda trace: "its position in every step", "no LRScheduler of torch was made"),
     "loss scale": _where_used("loss_scale", lambda trace: "in every step", "no enabled GradScaler of torch was made"),

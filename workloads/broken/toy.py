@@ -147,22 +147,43 @@ def of_all_ranks(value):
     return values
 
 
-def rows_of(options, data, step):
-    """This rank's rows of the global batch of a step, which is drawn from the step's number alone, for jobs whose place in the data is their step."""
-    drawn = torch.randperm(len(data), generator=torch.Generator().manual_seed(1000 * options.seed + step))
-    return data[drawn[: options.global_batch][options.rank :: options.world].tolist()]
+def in_order(options, data, step):
+    """This rank's samples of a step, for jobs that take the data in order, again and again."""
+    first = step * options.global_batch + options.rank * options.batch
+    return data[[(first + index) % len(data) for index in range(options.batch)]]
 
 
-def write(path, state):
-    """A file, and the disk has it when this returns. It is no checkpoint before it is whole: whoever calls this sees to that."""
+def state_of(net, optimizer, step):
+    """All that this rank's training consists of. Every rank has to call it: the random states of all are in it."""
+    return {"model": net.module.state_dict(), "optimizer": optimizer.state_dict(), "rng": of_all_ranks(torch.get_rng_state()), "step": step}
+
+
+def put_back(options, saved, net, optimizer):
+    """What `state_of` returned; the step that it was at."""
+    net.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["rng"][options.rank])
+    return saved["step"]
+
+
+def write_synced(path, state):
+    """A file whose content the disk has."""
     with open(path, "wb") as file:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
 
 
-def sync_folder(folder):
-    """Wait until the disk has the names in a folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_folder(path):
+    """The disk has the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
+
+
+def write_whole(path, state):
+    """The new content under a name, or the old one, whatever happens."""
+    part = path.with_name(f"{path.name}.part")
+    write_synced(part, state)
+    os.replace(part, path)
+    sync_folder(path.parent)

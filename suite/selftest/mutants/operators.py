@@ -44,7 +44,8 @@ class Mutation:
 def mutations(source: str) -> Iterator[Mutation]:
     """Every mutation of a module, statement by statement of its top level, in the order of its tree; none is made twice."""
     for statement in ast.parse(source).body:
-        if isinstance(statement, ast.Import | ast.ImportFrom | ast.If | ast.Expr):
+        listed = isinstance(statement, ast.Assign) and ast.unparse(statement).startswith(WORDS)
+        if listed or isinstance(statement, ast.Import | ast.ImportFrom | ast.If | ast.Expr):
             continue
         made = {ast.dump(statement)}
         for path, node, function, (first, last) in _places(statement, (), "", (statement.lineno, statement.end_lineno or 0)):
@@ -65,15 +66,15 @@ def changes(node: ast.AST) -> Iterator[Change]:
         case ast.BoolOp():
             yield lambda new: ast.BoolOp(ast.And() if isinstance(new.op, ast.Or) else ast.Or(), new.values)  # type: ignore[attr-defined]
         case ast.UnaryOp(op=ast.Not()):
-            yield lambda new: new.operand  # type: ignore[attr-defined,no-any-return]
+            yield lambda new: new.operand  # type: ignore[attr-defined]
         case ast.If() | ast.IfExp() | ast.While():
             yield from _guarded(node)
         case ast.comprehension():
             yield from (_without_condition(index) for index in range(len(node.ifs)))
         case ast.BinOp() if type(node.op) in ARITHMETIC and not _listed(node.left) and not _listed(node.right):
             yield lambda new: ast.BinOp(new.left, ARITHMETIC[type(new.op)](), new.right)  # type: ignore[attr-defined]
-        case ast.Constant(value=bool() | int() | float()):
-            yield from _moved(node.value)
+        case ast.Constant(value=bool() | int() | float() as value):
+            yield from _moved(value)
         case ast.Name(id="min" | "max" | "any" | "all", ctx=ast.Load()):
             yield lambda new: ast.Name(SWAPPED[new.id], ast.Load())  # type: ignore[attr-defined]
         case ast.Call():
@@ -120,7 +121,7 @@ def _moved(value: bool | int | float) -> Iterator[Change]:
         near: tuple[float, ...] = (not value,)
     else:
         near = (value + 1, value - 1) if isinstance(value, int) else (value * 2, value / 2)
-    yield from (lambda new, other=other: ast.Constant(other) for other in near)  # type: ignore[misc]
+    yield from (lambda new, other=other: ast.Constant(other) for other in near)
 
 
 def _called(node: ast.Call) -> Iterator[Change]:
@@ -251,7 +252,7 @@ def _is_text(node: ast.AST) -> bool:
 
 def _apply(root: ast.AST, path: Path, change: Change) -> tuple[str, str]:
     """Change the node at the end of a path, in place; it as source before and after."""
-    parent, node, last = root, root, ("", None)
+    parent, node, last = root, root, _NOWHERE
     for last in path:
         parent, node = node, _step(node, last)
     shown = node.test if isinstance(node, ast.If | ast.While) else node
@@ -263,6 +264,9 @@ def _apply(root: ast.AST, path: Path, change: Change) -> tuple[str, str]:
     else:
         getattr(parent, name)[place] = new
     return before, _source(new.test if isinstance(new, ast.If | ast.While) else new)
+
+
+_NOWHERE: tuple[str, int | None] = ("", None)
 
 
 def _step(node: ast.AST, step: tuple[str, int | None]) -> ast.AST:

@@ -43,14 +43,14 @@ def import_name(module: str) -> str:
     return ("" if module.startswith("reports/") else "suite.") + module.replace("/", ".")
 
 
-def tests_of(name: str) -> list[Path]:
+def quick_tests_of(name: str) -> list[Path]:
     """The test files that import a module themselves, as they know best what it has to do; where there is none, those that reach it."""
     wanted = import_name(name)
-    direct = [file for file in tests() if wanted in _imports(file)]
-    return direct or [file for file in tests() if wanted in _reachable(_imports(file))]
+    direct = [file for file in quick_tests() if wanted in _imports(file)]
+    return direct or [file for file in quick_tests() if wanted in _reachable(_imports(file))]
 
 
-def tests() -> list[Path]:
+def quick_tests() -> list[Path]:
     """All test files of judges that start no rank."""
     files = sorted({file for pattern in TESTS for file in (ROOT / "suite" / "selftest").glob(pattern)})
     return [file for file in files if not STARTS_RANKS.search(file.name)]
@@ -62,7 +62,7 @@ def _is_judge(file: Path) -> bool:
     return not file.name.startswith(("test_", "__init__")) and ("Finding" in text or "import Audit" not in text)
 
 
-def _reachable(first: set[str]) -> set[str]:
+def _reachable(first: frozenset[str]) -> set[str]:
     seen: set[str] = set()
     waiting = set(first)
     while waiting:
@@ -72,14 +72,14 @@ def _reachable(first: set[str]) -> set[str]:
     return seen
 
 
-@cache
 def _imports_of(name: str) -> frozenset[str]:
     file = ROOT / (name.replace(".", "/") + ".py")
-    return frozenset(_imports(file)) if file.exists() else frozenset()
+    return _imports(file) if file.exists() else frozenset()
 
 
-def _imports(file: Path) -> set[str]:
-    return set(_imported(ast.parse(file.read_text())))
+@cache
+def _imports(file: Path) -> frozenset[str]:
+    return frozenset(_imported(ast.parse(file.read_text())))
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

@@ -16,7 +16,7 @@ def save(folder: Path, step: int, parts: base.Parts, place: base.Place) -> None:
     if place.rank != 0:
         return
     target = folder / f"iter_{step:07d}"
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     base.write_synced(target / "state.pt", base.packed(parts))
     base.sync_folder(target)
     base.sync_folder(folder)
