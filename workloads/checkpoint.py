@@ -91,9 +91,8 @@ def restore(directory: Path, say: Callable[[str], None] = print, into: Mapping[s
     """The newest checkpoint that every rank can load, or None if none was ever published. Every rank calls it; rank 0 says what happened.
 
     What is loaded is verified while it is loaded; the ranks of one machine share that work where they read the same files. What is damaged for one is
-    passed over by all. `into`: shared state by part name whose
-    tensors are read into where they fit, so that nothing is held twice. Raises GroupFailure on every rank when there are checkpoints but none is
-    whole; tensors of `into` then hold anything.
+    passed over by all. `into`: shared state by part name whose tensors are read into where they fit, so that nothing is held twice. Raises
+    GroupFailure on every rank when there are checkpoints but none is whole; tensors of `into` then hold anything.
     """
     rank = _rank()
     seen = gather((_attempt(lambda: _published(directory)) if rank == 0 else None, _same_files(directory)))
