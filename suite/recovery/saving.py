@@ -64,6 +64,13 @@ def background_writers(control: Trace) -> list[str]:
     return sorted({str(name) for name in meanwhile["thread"]})
 
 
+def cut_short(control: Trace, killed: Trace, *, every: int) -> bool:
+    """Whether the killed run was in the middle of its first save: some rank had not come to all file operations that the control made for it."""
+    first = control.files[control.files["step"] < 2 * every].groupby("rank").size()
+    done = killed.files.groupby("rank").size()
+    return any(int(done.get(rank, 0)) < int(count) for rank, count in first.items())
+
+
 def save_share(traces: Sequence[Trace], *, every: int, planned: int, bound: float, mean_interruption_h: float, assumed: bool) -> Finding:
     """Share of the time that training stands still for saving, one save in `planned` steps, and the cadence that the measured cost calls for.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.trace import Record, Trace
-from suite.recovery.saving import background_writers, changes_nothing, optimal_interval_s, save_share, sleep_to_exceed
+from suite.recovery.saving import background_writers, changes_nothing, cut_short, optimal_interval_s, save_share, sleep_to_exceed
 from suite.selftest.synthetic import make_trace
 
 EVERY, STEPS = 4, 12
@@ -101,6 +101,20 @@ def test_writers_in_the_background_are_seen_by_their_thread() -> None:
     assert background_writers(saver(thread="writer-0", during="between")) == [], (
         "a save that writes with several threads before training goes on"
     )
+
+
+@pytest.mark.parametrize(("left", "cut"), [(0, True), (2, True), (3, False), (5, False)])
+def test_a_first_save_is_cut_short_where_an_operation_of_it_is_missing(left: int, cut: bool) -> None:
+    """Three operations belong to the first save of the control, two to its second; rank 1 writes nothing."""
+
+    def wrote(count: int) -> Trace:
+        steps = (EVERY, EVERY + 1, EVERY + 1, 2 * EVERY, 2 * EVERY)[:count]
+        files: list[Record] = [
+            {"kind": "file", "rank": 0, "n": n, "op": "write", "path": "/ck/a", "step": step, "t_ns": n} for n, step in enumerate(steps, 1)
+        ]
+        return make_trace(steps=STEPS, ranks=2, extra=files)
+
+    assert cut_short(wrote(5), wrote(left), every=EVERY) is cut
 
 
 def test_the_share_of_saving_is_measured_against_its_bound() -> None:

@@ -12,7 +12,7 @@ from fixtures.faults import Fault
 from fixtures.world import open_launcher
 from suite.selftest.probe_runs import ProbeRuns, Ran, copied, exit_codes
 
-SLEEP_MS = 60
+SLEEP_MS = 400  # longer than a busy machine stretches a step
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,10 @@ def fired_once(ran: Ran, kind: str, rank: int, step: int) -> None:
 def test_a_sleep_is_time_of_its_phase(runs: ProbeRuns, where: str) -> None:
     ran = runs.start("ddp", faults=[Fault("sleep", rank=1, ms=SLEEP_MS, where=where, from_step=2, every=2)])
     named = {"data": "data_wait_ms", "between": "other_ms"}.get(where, f"{where}_ms")
-    slept = [column(ran, 1, named)[place] for place in (1, 3)]
-    assert min(slept) > SLEEP_MS * 0.99, f"{named} on rank 1: {column(ran, 1, named)} in {ran.folder}"  # type: ignore[type-var, operator]
+    slept = [value > SLEEP_MS * 0.99 for value in column(ran, 1, named)]  # type: ignore[operator]
+    assert slept == [False, True, False, True], f"{named} on rank 1: {column(ran, 1, named)} in {ran.folder}"
     assert [record["step"] for record in ran.trace.faults()] == [2, 4]
-    within = [column(ran, 1, "probe_ms")[place] for place in (1, 3)]
-    assert min(within) < SLEEP_MS, "the sleep was counted as the probe's own time"  # type: ignore[type-var, operator]
+    assert max(column(ran, 1, "probe_ms")) < SLEEP_MS, "the sleep was counted as the probe's own time"  # type: ignore[type-var, operator]
 
 
 def test_a_sleep_in_backward_makes_the_rank_late_at_the_collective(runs: ProbeRuns) -> None:
