@@ -65,33 +65,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     judge.add_argument("audit_dir", type=Path, metavar="DIR", help="the directory of an audit")
     judge.add_argument("--criterion", metavar="ID", help="only this criterion, with its explanation")
     judge.set_defaults(run=lambda asked: _judge(asked.audit_dir, asked.criterion))
-    watch = commands.add_parser("watch", help="name the rank that is gone, stands still, or makes the others wait")
-    watch.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
-    watch.add_argument(
-        "--stall-s", type=float, metavar="S", help="silence after which the world stands still (default: from the run's own steps)"
-    )
-    watch.add_argument(
-        "--late-share", type=float, default=0.10, metavar="X", help="lateness that makes a rank slow, as a share of a step (default 0.10)"
-    )
-    watch.add_argument("--stacks", action="store_true", help="have every rank of this machine write its Python stack first")
-    watch.set_defaults(run=_watch)
-    metrics = commands.add_parser("metrics", help="print a run's metrics as OpenMetrics text")
-    metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
-    metrics.set_defaults(run=_metrics)
+    _add_looks(commands)
     _add_matrix(commands)
-    past = commands.add_parser(
-        "history", help="run unmodified releases that public bug reports name through the criteria, write docs/history.md"
-    )
-    past.add_argument("--only", nargs="+", default=[], metavar="WORD", help="jobs or releases whose name holds the word")
-    past.add_argument("--page", type=Path, default=ROOT / "docs" / "history.md", metavar="FILE", help="the page (default docs/history.md)")
-    past.add_argument(
-        "--folder", type=Path, required=True, metavar="DIR", help="where releases are installed, each into a folder of its own"
-    )
-    past.set_defaults(run=_history)
+    _add_history(commands)
     _add_overhead(commands)
-    seen = commands.add_parser("signals", help="run training loops of every shape, write down what the probe sees of each")
-    seen.add_argument("--page", type=Path, default=ROOT / "docs" / "signals.md", metavar="FILE", help="the page (default docs/signals.md)")
-    seen.set_defaults(run=_signals)
+    _add_signals(commands)
     _add_stacks(commands)
     asked_for = commands.add_parser("requirements", help="run what shows each line that was asked for; print the table in Markdown")
     asked_for.add_argument("--audit", type=Path, required=True, metavar="DIR", help="an audit of the flights job")
@@ -105,6 +83,40 @@ def _init(asked: argparse.Namespace) -> int:
     from suite.init import init
 
     return init(asked.command[1:] if asked.command[:1] == ["--"] else asked.command, asked.output, asked.limit_s)
+
+
+def _add_looks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    watch = commands.add_parser("watch", help="name the rank that is gone, stands still, or makes the others wait")
+    watch.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
+    watch.add_argument(
+        "--stall-s", type=float, metavar="S", help="silence after which the world stands still (default: from the run's own steps)"
+    )
+    watch.add_argument(
+        "--late-share", type=float, default=0.10, metavar="X", help="lateness that makes a rank slow, as a share of a step (default 0.10)"
+    )
+    watch.add_argument("--stacks", action="store_true", help="have every rank of this machine write its Python stack first")
+    watch.set_defaults(run=_watch)
+    metrics = commands.add_parser("metrics", help="print a run's metrics as OpenMetrics text")
+    metrics.add_argument("run_dir", type=Path, metavar="RUN", help="the directory that the run's probe writes to (RANKPROOF_TRACE)")
+    metrics.set_defaults(run=_metrics)
+
+
+def _add_history(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    past = commands.add_parser(
+        "history", help="run unmodified releases that public bug reports name through the criteria, write docs/history.md"
+    )
+    past.add_argument("--only", nargs="+", default=[], metavar="WORD", help="jobs or releases whose name holds the word")
+    past.add_argument("--page", type=Path, default=ROOT / "docs" / "history.md", metavar="FILE", help="the page (default docs/history.md)")
+    past.add_argument(
+        "--folder", type=Path, required=True, metavar="DIR", help="where releases are installed, each into a folder of its own"
+    )
+    past.set_defaults(run=_history)
+
+
+def _add_signals(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    seen = commands.add_parser("signals", help="run training loops of every shape, write down what the probe sees of each")
+    seen.add_argument("--page", type=Path, default=ROOT / "docs" / "signals.md", metavar="FILE", help="the page (default docs/signals.md)")
+    seen.set_defaults(run=_signals)
 
 
 def _add_matrix(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

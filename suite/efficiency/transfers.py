@@ -16,6 +16,7 @@ from suite.equivalence.usable import named, records, size, undecided, unusable
 
 GOING_IN = ("start", "between", "data")
 UNIT = "bytes a step"
+FEWEST_STEPS = 2  # one step cannot come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ def stays_on_its_device(trace: Trace, *, accelerated: bool) -> Finding:
         return Finding(False, explanation=wrong)
     if "copies" in trace.not_seen():
         return undecided(f"copies were not seen: {trace.not_seen()['copies']}")
+    if short := sorted(rank for rank in placed if len(_copies(trace).get(rank, ())) < FEWEST_STEPS):
+        return undecided(f"the copies of rank {short[0]} were not seen in {FEWEST_STEPS} steps behind the first: raise [job] steps")
     recurring = list(_recurring(trace))
     bad = sorted((one for one in recurring if one.what != "number" and not one.batch), key=lambda one: -one.bytes)
     steps = int(trace.steps["step"].nunique())
@@ -83,13 +86,18 @@ def _misplaced(trace: Trace, placed: Mapping[int, Mapping[str, Any]], accelerate
     return ""
 
 
-def _recurring(trace: Trace) -> Iterator[Copy]:
-    """The copies of more than half of a rank's steps; the first step, which sets things up, does not count."""
+def _copies(trace: Trace) -> dict[int, list[Any]]:
+    """By rank, what each of its steps copied; the first step, which sets things up, does not count."""
     by_rank: dict[int, list[Any]] = {}
     for one in records(trace, "copies"):
         if one["step"] > 1:
             by_rank.setdefault(int(one["rank"]), []).append(one["copies"])
-    for rank, steps in sorted(by_rank.items()):
+    return by_rank
+
+
+def _recurring(trace: Trace) -> Iterator[Copy]:
+    """The copies of more than half of a rank's steps."""
+    for rank, steps in sorted(_copies(trace).items()):
         found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
         for step in steps:
             for *line, copies, size_bytes in step:
@@ -104,8 +112,8 @@ def _accepted(trace: Trace, placed: Mapping[int, Mapping[str, Any]], recurring: 
     devices = ", ".join(sorted({device for one in placed.values() for device in dict(one["devices"])}))
     batch = sum(one.bytes for one in recurring if one.batch)
     reads = sum(one.copies for one in recurring if one.what == "number" and one.target == "cpu")
-    moved = f"the batch, {batch:,.0f} bytes a step over all ranks" if batch else "nothing"
-    text = f"{named(trace)} on {devices}: {moved}, is copied between devices in every step"
+    moved = f"the batch, {batch:,.0f} bytes a step over all ranks, is" if batch else "nothing is"
+    text = f"{named(trace)} on {devices}: {moved} copied between devices in every step"
     return text + (f"; {reads:g} single numbers a step are read back, each of which waits for the device" if reads else "")
 
 

@@ -22,7 +22,13 @@ INNER = ["cpu", "cuda", "forward", "data", "model.py:9", 1, 2_048]
 
 
 def made(
-    *lines: list[Any], ranks: int = 2, every: int = 1, devices: tuple[dict[str, int], ...] = (), capable: int = 4, rank: int = 0
+    *lines: list[Any],
+    ranks: int = 2,
+    every: int = 1,
+    devices: tuple[dict[str, int], ...] = (),
+    capable: int = 4,
+    rank: int = 0,
+    steps: int = STEPS,
 ) -> Any:
     """A run on cuda whose `rank` makes these copies in every so many steps."""
     where = devices or tuple({f"cuda:{number}": 4_000} for number in range(ranks))
@@ -30,9 +36,9 @@ def made(
     extra += [
         {"kind": "copies", "rank": number, "step": step, "copies": list(lines) if number == rank and step % every == 0 else []}
         for number in range(ranks)
-        for step in range(1, STEPS + 1)
+        for step in range(1, steps + 1)
     ]
-    return make_trace(steps=STEPS, ranks=ranks, extra=extra)
+    return make_trace(steps=steps, ranks=ranks, extra=extra)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +103,11 @@ def test_each_rank_computes_where_it_should(devices: tuple[dict[str, int], ...],
 
     assert finding.accepted is (not words)
     assert words in finding.explanation
+
+
+@pytest.mark.parametrize(("steps", "accepted"), [(1, None), (2, None), (3, True)])
+def test_a_run_in_which_nothing_can_come_again_is_undecided(steps: int, accepted: bool | None) -> None:
+    assert stays_on_its_device(made(BATCH, steps=steps), accelerated=True).accepted is accepted
 
 
 def test_what_was_not_looked_at_is_undecided() -> None:
